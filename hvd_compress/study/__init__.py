@@ -1,0 +1,1 @@
+"""Data, models, training loop and reports of the example jobs and studies."""
