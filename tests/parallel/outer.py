@@ -1,0 +1,165 @@
+"""What the pytest that a person starts does for cases that run on several ranks: launch them, and report for them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.parallel.harness import END_SECONDS, START_SECONDS, Launch, Outcome, Ranks, new_folder
+from tests.parallel.inner import announcement, case_seconds
+
+POLL_SECONDS = 0.02
+LOG_CHARACTERS = 8_000
+MACHINERY = ("/_pytest/", "/pluggy/", "<frozen ")
+
+
+def launch_of(item: pytest.Item) -> Launch | None:
+    """Return the launch that the case belongs to, None for a test of the outer process itself."""
+    return item.callspec.params.get("launch") if hasattr(item, "callspec") else None
+
+
+class Attempt:
+    """One launch of cases of one file, running beside this process until its last case or its first failure."""
+
+    def __init__(self, config: pytest.Config, launch: Launch, items: Sequence[pytest.Item]) -> None:
+        self.launch = launch
+        self._cases = [item.nodeid for item in items]
+        self._limits = [case_seconds(item) for item in items]
+        self._deadline = time.monotonic() + START_SECONDS + sum(self._limits) + END_SECONDS
+        self._stack = contextlib.ExitStack()
+        self._folder = self._stack.enter_context(new_folder())
+        self._folder.write_plan(launch, self._cases)
+        self._ranks = Ranks(launch, pytest_arguments(config, items[0].path), self._folder, {})
+        self._stack.callback(self._ranks.end)
+
+    def covers(self, item: pytest.Item) -> bool:
+        """Say whether the case is in this launch's plan."""
+        return item.nodeid in self._cases
+
+    def close(self) -> None:
+        """End all processes of the launch and remove its folder."""
+        self._stack.close()
+
+    def broke_at_start(self) -> bool:
+        """Say whether the launch is over without a rank having come to its first case."""
+        started = [announcement(self._cases[0]) in self._folder.log(rank) for rank in range(self.launch.workers)]
+        return self._ranks.status() is not None and not any(started)
+
+    def result(self, item: pytest.Item) -> tuple[str, float]:
+        """Wait until the case has ended on every rank; return why it failed (empty if it passed) and its seconds."""
+        case = self._cases.index(item.nodeid)
+        workers = self.launch.workers
+        while None in self._folder.outcomes(case, workers):
+            if self._ranks.status() is not None:
+                break
+            if time.monotonic() > self._deadline:
+                self._ranks.end()
+                break
+            time.sleep(POLL_SECONDS)
+        outcomes = self._folder.outcomes(case, workers)
+        seconds = max((outcome.seconds for outcome in outcomes if outcome), default=self._limits[case])
+        bad = [rank for rank, outcome in enumerate(outcomes) if outcome is None or outcome.status != "passed"]
+        if bad:
+            # A rank's stacks and the launcher's last words are there only when all has ended.
+            self._ranks.wait(END_SECONDS)
+            self._ranks.end()
+            return self._explain(case, outcomes, bad), seconds
+        return (self._explain_end() if case == len(self._cases) - 1 else ""), seconds
+
+    def _explain(self, case: int, outcomes: list[Outcome | None], bad: list[int]) -> str:
+        parts = [f"{self.launch}: {self._summary(case, outcomes, bad)}"]
+        for rank in bad:
+            outcome = outcomes[rank]
+            status = outcome.status if outcome else "no outcome"
+            parts += [f"======== rank {rank}: {status} ========", outcome.text if outcome else ""]
+            if outcome is None:
+                parts += [f"-------- stacks of rank {rank} --------", readable(self._folder.stacks(rank))]
+            log = self._folder.log(rank).rpartition(announcement(self._cases[case]))[2]
+            parts += [f"-------- output of rank {rank} --------", log[-LOG_CHARACTERS:]]
+        launcher = self._folder.text("launcher.log")[-LOG_CHARACTERS:]
+        return "\n".join([*parts, f"-------- launcher, exit status {self._ranks.status()} --------", launcher])
+
+    def _summary(self, case: int, outcomes: list[Outcome | None], bad: list[int]) -> str:
+        silent = [rank for rank in bad if outcomes[rank] is None]
+        if len(silent) < len(bad):
+            ranks = [rank for rank in bad if rank not in silent]
+            return f"not passed on ranks {ranks} of {self.launch.workers}"
+        # faulthandler's own headline, which tells a watchdog from a crash.
+        if any(self._folder.stacks(rank).startswith("Timeout") for rank in range(self.launch.workers)):
+            return f"no outcome within {self._limits[case]:g} s on ranks {silent}"
+        return f"the launch ended without an outcome on ranks {silent}"
+
+    def _explain_end(self) -> str:
+        status = self._ranks.wait(END_SECONDS)
+        if status == 0:
+            return ""
+        state = f"ended with exit status {status}" if status is not None else f"had not ended after {END_SECONDS:g} s"
+        self._ranks.end()
+        return f"{self.launch}: every case passed, but the launch {state}\n{self._folder.text('launcher.log')}"
+
+
+class OuterPlugin:
+    """Starts one launch for each file, launcher and rank count, and a further one only after a case has failed."""
+
+    def __init__(self) -> None:
+        self._attempt: Attempt | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """Report a launched case instead of running it here; leave any other test to pytest."""
+        launch = launch_of(item)
+        if launch is None:
+            return None
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        began = time.time()
+        failure, seconds = self._attempt_for(item, launch).result(item)
+        report = pytest.TestReport(
+            nodeid=item.nodeid,
+            location=item.location,
+            keywords=dict.fromkeys(item.keywords, 1),
+            outcome="failed" if failure else "passed",
+            longrepr=failure or None,
+            when="call",
+            duration=seconds,
+            start=began,
+            stop=time.time(),
+        )
+        item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        last = nextitem is None or self._attempt is None or not self._attempt.covers(nextitem)
+        broken = self._attempt is not None and self._attempt.broke_at_start()
+        if last or (failure and not broken):
+            self._close()
+        return True
+
+    def pytest_sessionfinish(self) -> None:
+        """Leave no process behind when the session stops early."""
+        self._close()
+
+    def _attempt_for(self, item: pytest.Item, launch: Launch) -> Attempt:
+        if self._attempt is None:
+            same = [other for other in item.session.items if other.path == item.path and launch_of(other) == launch]
+            self._attempt = Attempt(item.config, launch, same[same.index(item) :])
+        return self._attempt
+
+    def _close(self) -> None:
+        if self._attempt is not None:
+            self._attempt.close()
+        self._attempt = None
+
+
+def readable(stacks: str) -> str:
+    """Return the stacks without the frames of pytest and of Python's import, which are most of them."""
+    return "\n".join(line for line in stacks.splitlines() if not any(part in line for part in MACHINERY))
+
+
+def pytest_arguments(config: pytest.Config, file: Path) -> list[str]:
+    """Return the arguments of the Python that runs pytest on a rank, with this pytest's own root and settings."""
+    settings = ["-c", str(config.inipath)] if config.inipath else []
+    # Output goes to the rank's file as it comes, and faulthandler is the watchdog's: so neither is pytest's.
+    plain = ["-s", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
+    return ["-m", "pytest", *plain, *settings, f"--rootdir={config.rootpath}", str(file)]
