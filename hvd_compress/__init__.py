@@ -1,0 +1,35 @@
+"""Real gradient compression for unmodified Horovod.
+
+The core needs NumPy only. ``hvd_compress.torch`` holds what goes into ``horovod.torch``.
+"""
+
+from hvd_compress.codec import Codec, CompressionError, Payload, Reduction, TensorSpec
+from hvd_compress.codecs import Cast, Dense, RandomK, TopK
+from hvd_compress.feedback import ErrorFeedback
+from hvd_compress.generator import Site
+from hvd_compress.ops import ops_for
+from hvd_compress.policy import BySize, compose
+from hvd_compress.registry import codec_from_config, codec_names, config_of
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BySize",
+    "Cast",
+    "Codec",
+    "CompressionError",
+    "Dense",
+    "ErrorFeedback",
+    "Payload",
+    "RandomK",
+    "Reduction",
+    "Site",
+    "TensorSpec",
+    "TopK",
+    "__version__",
+    "codec_from_config",
+    "codec_names",
+    "compose",
+    "config_of",
+    "ops_for",
+]

@@ -1,0 +1,211 @@
+"""What a codec is: a pure transform of one tensor, described by a frozen dataclass of hyper-parameters."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from hvd_compress.parameters import check_parameters
+
+if TYPE_CHECKING:
+    from hvd_compress.generator import Site
+    from hvd_compress.ops.kernels import Kernels
+
+__all__ = [
+    "EMPTY",
+    "FLOAT_DTYPES",
+    "NONFINITE",
+    "NORMAL",
+    "Array",
+    "Codec",
+    "CompressionError",
+    "Feedback",
+    "Payload",
+    "Reduction",
+    "State",
+    "TensorSpec",
+]
+
+Array = Any
+State = Mapping[str, Array]
+"""What a codec keeps between steps: name -> float32 array of n entries. Empty when it keeps nothing."""
+
+FLOAT_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+NORMAL, NONFINITE, EMPTY = 0, 1, 2
+"""Flags of a payload: as usual; the input held inf or NaN; there is nothing to send."""
+
+
+class CompressionError(RuntimeError):
+    """Compressed communication failed; the message names the tensor."""
+
+
+class Reduction(Enum):
+    """How the ranks' payloads are combined."""
+
+    SUM = 1
+    """Element-wise sums of payloads mean something: Horovod's own allreduce carries them."""
+    GATHER = 2
+    """Every rank receives all payloads, decodes and adds them."""
+
+
+class Feedback(Enum):
+    """What error feedback (:class:`hvd_compress.ErrorFeedback`) does for a codec."""
+
+    REFUSED = 0
+    """It diverges, because the codec scales up what it sends, or there is nothing to feed back."""
+    OPTIONAL = 1
+    """It works; the codec is published without."""
+    USUAL = 2
+    """The codec is published with it."""
+    REQUIRED = 3
+    """Without it the codec shrinks every gradient."""
+
+
+class TensorSpec(NamedTuple):
+    """Shape and dtype name of a gradient; everything that sizes may depend on."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense gradient."""
+        return self.numel * {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}[self.dtype]
+
+
+class Payload(NamedTuple):
+    """What crosses the wire, and how to read it.
+
+    Attributes
+    ----------
+    parts : tuple of arrays
+        GATHER: 1-D uint8 sections in wire order, without the header. SUM: one 1-D float array.
+    flag : 0-d array, optional
+        `NORMAL`, `NONFINITE` or `EMPTY`. None in a SUM payload that shows by itself that it is not finite.
+    counts : tuple
+        The header's counts (GATHER only).
+    kept : array, optional
+        Indices that this rank selected. Never sent: it saves the error feedback from decoding them again.
+    """
+
+    parts: tuple[Array, ...]
+    flag: Any = None
+    counts: tuple[Any, ...] = ()
+    kept: Array = None
+
+
+class Codec(ABC):
+    """A compression algorithm, written once over the array operations of every framework.
+
+    Subclasses are frozen dataclasses, registered with :func:`hvd_compress.registry.register`, whose fields are
+    declared with :mod:`hvd_compress.parameters`. A codec holds hyper-parameters only: state goes in and comes out, and
+    payload sizes depend on the codec and the tensor's spec alone. Nothing here branches in Python on the value of an
+    array, so that a framework may trace it.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    """Where the algorithm was published."""
+    wrapper: ClassVar[bool] = False
+    """Whether it wraps another codec and is added by `compose` rather than chosen by name."""
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    @property
+    @abstractmethod
+    def reduction(self) -> Reduction:
+        """How payloads are combined."""
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the decoded tensor equals the input on average."""
+        return False
+
+    @property
+    def fixed_size(self) -> bool:
+        """Whether payload sizes are independent of the data."""
+        return True
+
+    @property
+    def feedback(self) -> Feedback:
+        """What error feedback does for this codec."""
+        return Feedback.OPTIONAL
+
+    def for_tensor(self, name: str, spec: TensorSpec) -> Codec:
+        """Return the codec that handles this tensor; policies choose here, ranks agree without talking."""
+        return self
+
+    def init(self, ops: Kernels, spec: TensorSpec) -> State:
+        """Return the state before the first step."""
+        return {}
+
+    @abstractmethod
+    def encode(
+        self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
+    ) -> tuple[Payload, State]:
+        """Compress one gradient.
+
+        Parameters
+        ----------
+        ops : ArrayOps
+            Operations of the framework that `x` belongs to.
+        x : array, shape (n,)
+            The gradient; not modified.
+        state : mapping
+            From `init` or the last `encode`; not modified.
+        site : Site
+            Tensor name, step, rank and number of ranks.
+        out : mapping, optional
+            A state of the same shape whose arrays may be overwritten with the new one.
+
+        Returns
+        -------
+        payload : Payload
+        state : mapping
+            The new state; the old one itself when the input was not finite.
+        """
+
+    @abstractmethod
+    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        """Decompress one payload (SUM: the reduced one) to an array of shape (n,).
+
+        Raises
+        ------
+        ValueError
+            If the payload cannot have come from `encode`.
+        """
+
+    def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        """Add the decoded payload to float32 `total`, which may be overwritten."""
+        return total + self.decode(ops, payload, spec, site)
+
+    def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        """Return what `payload` failed to say of float32 `x`, which may be overwritten."""
+        return x - self.decode(ops, payload, spec, site)
+
+    def rescale(self, state: State, factor: float) -> State:
+        """Return the state as if all gradients so far had been `factor` times as large (loss scaling)."""
+        return {key: value * factor for key, value in state.items()}
+
+    def counts(self, spec: TensorSpec) -> tuple[int, ...]:
+        """Counts in the header of a normal payload (GATHER only)."""
+        return (spec.numel,)
+
+    @abstractmethod
+    def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
+        """Bytes of each part of a payload."""
+
+    def payload_nbytes(self, spec: TensorSpec) -> int:
+        """Bytes of a payload, header included, without the seal that the wire layer adds."""
+        header = 4 + 4 * len(self.counts(spec)) if self.reduction is Reduction.GATHER else 0
+        return header + sum(self.part_nbytes(spec))

@@ -1,0 +1,157 @@
+"""One gradient's way through the network: the framework skins call `send` and `receive` and know no codec."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from hvd_compress.codec import (
+    EMPTY,
+    FLOAT_DTYPES,
+    NONFINITE,
+    NORMAL,
+    Array,
+    Codec,
+    Payload,
+    Reduction,
+    State,
+    TensorSpec,
+)
+from hvd_compress.generator import Site
+from hvd_compress.ops.kernels import Kernels
+from hvd_compress.wire import pack, row_nbytes, seal, tag_of, unpack, unseal
+
+__all__ = ["Collective", "Pending", "receive", "send", "spec_of"]
+
+_LARGEST = 2**31
+
+
+class Collective(Protocol):
+    """The one operation that GATHER codecs need of a communication library."""
+
+    def allgather(self, buffer: Array, name: str) -> Any:
+        """Start gathering 1-D uint8 `buffer` from all ranks; return a handle."""
+
+    def wait(self, handle: Any) -> Array:
+        """Wait for a handle: the ranks' buffers one after another, uint8."""
+
+
+class Pending(NamedTuple):
+    """What stays on this rank between `send` and `receive`."""
+
+    codec: Codec
+    spec: TensorSpec
+    site: Site
+    handle: Any
+
+
+def spec_of(ops: Kernels, x: Array) -> TensorSpec:
+    """Spec of a gradient.
+
+    Raises
+    ------
+    TypeError
+        If it is no floating-point array.
+    ValueError
+        If it has 2**31 or more elements.
+    """
+    spec = TensorSpec(ops.shape(x), ops.dtype(x))
+    if spec.dtype not in FLOAT_DTYPES:
+        raise TypeError(f"gradient's dtype must be one of {', '.join(FLOAT_DTYPES)}, got {spec.dtype}")
+    if spec.numel >= _LARGEST:
+        raise ValueError(f"a gradient must have fewer than 2**31 elements to be compressed, got {spec.numel}")
+    return spec
+
+
+def send(
+    codec: Codec,
+    ops: Kernels,
+    x: Array,
+    state: State,
+    site: Site,
+    collective: Collective,
+    out: State | None = None,
+) -> tuple[Array, Pending, State]:
+    """Encode one gradient and start its exchange.
+
+    Returns
+    -------
+    array
+        What the caller must have reduced by a stock allreduce: the SUM payload, or one float32 1.0 that comes back
+        with the scaling of the reduction (1 for an average, W for a sum, times the user's factors).
+    pending : Pending
+        For `receive`.
+    state : mapping
+        The codec's new state.
+    """
+    spec = spec_of(ops, x)
+    payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
+    if codec.reduction is Reduction.SUM:
+        return _poisoned(ops, payload), Pending(codec, spec, site, None), state
+    row = seal(ops, pack(ops, payload), tag_of(codec, site))
+    handle = collective.allgather(row, site.name)
+    return ops.constant((1.0,), "float32"), Pending(codec, spec, site, handle), state
+
+
+def receive(ops: Kernels, reduced: Array, pending: Pending, collective: Collective, into: Array | None = None) -> Array:
+    """Finish the exchange of one gradient.
+
+    Parameters
+    ----------
+    reduced : array
+        What the stock allreduce made of the array that `send` returned.
+    into : array, optional
+        Array of the gradient's size that may be overwritten with the result.
+
+    Returns
+    -------
+    array
+        The combined gradient in the shape and dtype of the original. Not finite if any rank's was not.
+
+    Raises
+    ------
+    ValueError
+        If a payload was damaged or belongs elsewhere.
+    """
+    codec, spec, site, handle = pending
+    if handle is None:
+        result = codec.decode(ops, Payload((ops.flatten(reduced),)), spec, site)
+    else:
+        gathered = collective.wait(handle)
+        total = _sum_rows(ops, gathered, pending, into)
+        result = ops.scale(total, ops.float32(ops.flatten(reduced)) / site.world_size)
+    return ops.cast(ops.reshape(result, spec.shape), spec.dtype)
+
+
+def _poisoned(ops: Kernels, payload: Payload) -> Array:
+    """The SUM payload, made NaN where the input was not finite: random-k may not have chosen the bad entry."""
+    (values,) = payload.parts
+    if payload.flag is None or ops.shape(values)[0] == 0:
+        return values
+    factor = ops.cast(ops.where(payload.flag == NONFINITE, float("nan"), 1.0), ops.dtype(values))
+    return ops.put(values, ops.arange(1), values[:1] * factor)
+
+
+def _sum_rows(ops: Kernels, gathered: Array, pending: Pending, into: Array | None) -> Array:
+    codec, spec, site, _ = pending
+    width = row_nbytes(codec, spec)
+    if ops.shape(gathered)[0] != width * site.world_size:
+        raise ValueError(
+            f"{ops.shape(gathered)[0]} bytes came from {site.world_size} ranks, expected {width} from each: "
+            "their settings differ"
+        )
+    total = ops.zeros(spec.numel) if into is None else ops.fill_zero(ops.flatten(into))
+    tag = tag_of(codec, site)
+    for rank in range(site.world_size):
+        row = gathered[rank * width : (rank + 1) * width]
+        payload = unpack(ops, unseal(ops, row, codec.payload_nbytes(spec), tag), codec, spec)
+        total = _add_payload(ops, total, payload, pending)
+    return total
+
+
+def _add_payload(ops: Kernels, total: Array, payload: Payload, pending: Pending) -> Array:
+    codec, spec, site, _ = pending
+    return ops.cond(
+        payload.flag == NORMAL,
+        lambda: codec.add_decoded(ops, total, payload, spec, site),
+        lambda: ops.cond(payload.flag == EMPTY, lambda: total, lambda: total + float("nan")),
+    )

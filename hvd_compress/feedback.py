@@ -1,0 +1,100 @@
+"""Error feedback: what a codec failed to send is kept and added to the next gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.generator import Site
+from hvd_compress.ops.kernels import Kernels
+from hvd_compress.parameters import check_parameters, nested, real
+from hvd_compress.registry import register
+
+__all__ = ["ErrorFeedback"]
+
+
+@register("error_feedback")
+@dataclass(frozen=True)
+class ErrorFeedback(Codec):
+    """Error feedback around any contractive codec.
+
+    Each step encodes ``p = g + decay * e`` and keeps ``e = p - decode(encode(p))``; all float32, each product and sum
+    rounded. A step whose ``p`` is not finite leaves ``e`` as it was.
+
+    References
+    ----------
+    F. Seide et al., "1-bit stochastic gradient descent and its application to data-parallel distributed training of
+    speech DNNs", 2014; S. U. Stich et al., "Sparsified SGD with memory", 2018, algorithm 1; S. P. Karimireddy et al.,
+    "Error feedback fixes signSGD and other gradient compression schemes", 2019.
+
+    Parameters
+    ----------
+    inner : Codec
+        The codec that is made up for.
+    decay : float
+        Weight of the residual, in [0, 1].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hvd_compress import ErrorFeedback, Site, TopK, ops_for
+    >>> x = np.array([3, 1, -4], np.float32)
+    >>> codec, ops = ErrorFeedback(TopK(density=0.3)), ops_for(x)
+    >>> payload, state = codec.encode(ops, x, {"residual": ops.zeros(3)}, Site("w", step=0))
+    >>> state["residual"].tolist()
+    [3.0, 1.0, 0.0]
+    """
+
+    inner: Codec = nested(Codec, "the codec that is made up for")
+    decay: float = real(1.0, 0.0, 1.0, "weight of the residual")
+
+    wrapper = True
+    paper = "Seide et al. 2014; Stich et al. 2018; Karimireddy et al. 2019"
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        if self.inner.feedback is Feedback.REFUSED:
+            raise ValueError(
+                "ErrorFeedback: inner must be a codec that loses something and does not scale up what it sends, "
+                f"got {self.inner!r}"
+            )
+
+    @property
+    def reduction(self) -> Reduction:
+        return self.inner.reduction
+
+    @property
+    def fixed_size(self) -> bool:
+        return self.inner.fixed_size
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.REFUSED
+
+    def init(self, ops: Kernels, spec: TensorSpec) -> State:
+        return {**self.inner.init(ops, spec), "residual": ops.zeros(spec.numel)}
+
+    def encode(
+        self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
+    ) -> tuple[Payload, State]:
+        room = None if out is None else out["residual"]
+        total = ops.scale_add(ops.float32(x), state["residual"], self.decay, room)
+        payload, inner_state = self.inner.encode(ops, total, state, site, out)
+        spec = TensorSpec(ops.shape(x), "float32")
+        return payload, ops.cond(
+            payload.flag == NONFINITE,
+            lambda: state,
+            lambda: {**inner_state, "residual": self.inner.error(ops, total, payload, spec, site)},
+        )
+
+    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return self.inner.decode(ops, payload, spec, site)
+
+    def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return self.inner.add_decoded(ops, total, payload, spec, site)
+
+    def counts(self, spec: TensorSpec) -> tuple[int, ...]:
+        return self.inner.counts(spec)
+
+    def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
+        return self.inner.part_nbytes(spec)

@@ -1,0 +1,44 @@
+"""Array operations of each framework, and the way from an array to them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hvd_compress.ops.base import ArrayOps
+from hvd_compress.ops.kernels import Kernels
+
+__all__ = ["ArrayOps", "Kernels", "ops_for"]
+
+_KNOWN: dict[Any, Kernels] = {}
+
+
+def ops_for(x: Any) -> Kernels:
+    """Operations for the framework and device of an array.
+
+    Only frameworks that the program has imported itself are looked at.
+
+    Raises
+    ------
+    TypeError
+        If no known framework owns `x`.
+    """
+    key = (type(x), getattr(x, "device", None))
+    if key not in _KNOWN:
+        _KNOWN[key] = _find(x)
+    return _KNOWN[key]
+
+
+def _find(x: Any) -> Kernels:
+    if "numpy" in sys.modules:
+        from hvd_compress.ops._numpy import NumpyOps
+
+        numpy_ops = NumpyOps()
+        if numpy_ops.owns(x):
+            return numpy_ops
+    if "torch" in sys.modules:
+        from hvd_compress.ops._torch import TorchOps
+
+        if isinstance(x, sys.modules["torch"].Tensor):
+            return TorchOps(x.device)
+    raise TypeError(f"expected a NumPy array or a torch tensor, got {type(x).__module__}.{type(x).__name__}")

@@ -1,0 +1,152 @@
+"""NumPy arrays: the reference that the other backends must equal bit for bit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hvd_compress.ops.base import Array
+from hvd_compress.ops.kernels import Kernels
+
+__all__ = ["NumpyOps"]
+
+T = TypeVar("T")
+
+
+class NumpyOps(Kernels):
+    """NumPy's bfloat16 is the package ml_dtypes'; without it results of that dtype are float32 holding such values."""
+
+    framework = "numpy"
+
+    def owns(self, x: Any) -> bool:
+        return isinstance(x, np.ndarray | np.generic)
+
+    def dtype(self, x: Array) -> str:
+        return str(x.dtype)
+
+    def shape(self, x: Array) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
+        return np.reshape(x, shape)
+
+    def constant(self, values: Sequence[float] | bytes, dtype: str) -> Array:
+        return np.array(list(values), dtype)
+
+    def zeros(self, numel: int, dtype: str = "float32") -> Array:
+        return np.zeros(numel, dtype)
+
+    def arange(self, numel: int) -> Array:
+        return np.arange(numel, dtype=np.int64)
+
+    def cast(self, x: Array, dtype: str) -> Array:
+        if dtype == "bfloat16":
+            rounded = _round_to_bfloat16(np.asarray(x, np.float32))
+            return rounded.astype(dtype) if "ml_dtypes" in sys.modules else rounded
+        # A float16 or float32 out of range becomes inf, as in the other frameworks, which do not warn.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.asarray(x).astype(dtype, copy=False)
+
+    def to_bytes(self, x: Array) -> Array:
+        return np.ascontiguousarray(x).view(np.uint8)
+
+    def from_bytes(self, x: Array, dtype: str) -> Array:
+        return np.ascontiguousarray(x).view(dtype)
+
+    def round_floats(self, x: Array, dtype: str) -> Array:
+        if dtype == "bfloat16":
+            return self.to_bytes(_round_to_bfloat16(x).view(np.uint16)[1::2])
+        return super().round_floats(x, dtype)
+
+    def concat(self, parts: Sequence[Array]) -> Array:
+        return np.concatenate(parts)
+
+    def take(self, x: Array, indices: Array) -> Array:
+        return x[indices]
+
+    def put(self, x: Array, indices: Array, values: Array | float) -> Array:
+        x[indices] = values
+        return x
+
+    def scatter_add(self, x: Array, indices: Array, values: Array) -> Array:
+        x[indices] += values
+        return x
+
+    def nonzero(self, mask: Array) -> Array:
+        return np.flatnonzero(mask)
+
+    def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
+        return np.where(condition, x, y)
+
+    def all(self, mask: Array) -> Array:
+        return np.all(mask)
+
+    def is_finite(self, x: Array) -> Array:
+        return np.isfinite(x)
+
+    def sum(self, x: Array, axis: int = -1) -> Array:
+        return np.sum(x, axis=axis)
+
+    def shift_right(self, x: Array, bits: Array | int) -> Array:
+        return np.right_shift(x, bits)
+
+    def shift_left(self, x: Array, bits: Array | int) -> Array:
+        return np.left_shift(x, bits)
+
+    def bit_and(self, x: Array, y: Array | int) -> Array:
+        return np.bitwise_and(x, y)
+
+    def bit_xor(self, x: Array, y: Array | int) -> Array:
+        return np.bitwise_xor(x, y)
+
+    def clip(self, x: Array, low: float, high: float) -> Array:
+        return np.clip(x, low, high)
+
+    def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.add(x, y if decay == 1.0 else y * np.float32(decay), out=out)
+
+    def scale(self, x: Array, factor: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.multiply(x, factor, out=x)
+
+    def fill_zero(self, x: Array) -> Array:
+        x.fill(0)
+        return x
+
+    def assign(self, x: Array, values: Array) -> Array:
+        x[...] = values
+        return x
+
+    def select_largest(self, keys: Array, k: int) -> Array:
+        n = keys.shape[0]
+        if k == 0 or k == n:
+            return self.arange(k)
+        threshold = np.partition(keys, n - k)[n - k]
+        above = np.flatnonzero(keys > threshold)
+        equal = np.flatnonzero(keys == threshold)[: k - above.shape[0]]
+        return np.sort(np.concatenate([above, equal]))
+
+    def bits_to_bytes(self, bits: Array) -> Array:
+        return np.packbits(bits.astype(bool), bitorder="little")
+
+    def bytes_to_bits(self, packed: Array) -> Array:
+        return np.unpackbits(packed, bitorder="little").astype(np.int64)
+
+    def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        return then() if predicate else otherwise()
+
+    def require(self, predicate: Array, message: str) -> None:
+        if not predicate:
+            raise ValueError(message)
+
+
+def _round_to_bfloat16(x: Array) -> Array:
+    """Round float32 to the nearest value that bfloat16 can hold, half to even; still float32."""
+    bits = x.view(np.uint32)
+    with np.errstate(over="ignore"):
+        rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(x), np.float32(np.nan), rounded.astype(np.uint32).view(np.float32))

@@ -1,0 +1,136 @@
+"""torch tensors of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from hvd_compress.ops.base import Array
+from hvd_compress.ops.kernels import Kernels
+
+__all__ = ["TorchOps"]
+
+T = TypeVar("T")
+
+
+class TorchOps(Kernels):
+    """Operations on the tensors of one device; results stay on it."""
+
+    framework = "torch"
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def owns(self, x: Any) -> bool:
+        return isinstance(x, torch.Tensor) and x.device == self.device
+
+    def dtype(self, x: Array) -> str:
+        return str(x.dtype).removeprefix("torch.")
+
+    def shape(self, x: Array) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
+        return x.reshape(shape)
+
+    def constant(self, values: Sequence[float] | bytes, dtype: str) -> Array:
+        return torch.tensor(list(values), dtype=getattr(torch, dtype), device=self.device)
+
+    def zeros(self, numel: int, dtype: str = "float32") -> Array:
+        return torch.zeros(numel, dtype=getattr(torch, dtype), device=self.device)
+
+    def arange(self, numel: int) -> Array:
+        return torch.arange(numel, device=self.device)
+
+    def cast(self, x: Array, dtype: str) -> Array:
+        return x.to(getattr(torch, dtype))
+
+    def to_bytes(self, x: Array) -> Array:
+        return x.contiguous().view(torch.uint8)
+
+    def from_bytes(self, x: Array, dtype: str) -> Array:
+        target: torch.dtype = getattr(torch, dtype)
+        if x.storage_offset() % target.itemsize:
+            x = x.clone()
+        return x.view(target)
+
+    def concat(self, parts: Sequence[Array]) -> Array:
+        return torch.cat(list(parts))
+
+    def take(self, x: Array, indices: Array) -> Array:
+        return x[indices]
+
+    def put(self, x: Array, indices: Array, values: Array | float) -> Array:
+        x[indices] = values
+        return x
+
+    def scatter_add(self, x: Array, indices: Array, values: Array) -> Array:
+        # The indices are distinct, so this is deterministic; index_add_ need not be.
+        x[indices] += values
+        return x
+
+    def nonzero(self, mask: Array) -> Array:
+        return torch.nonzero(mask).reshape(-1)
+
+    def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
+        return torch.where(condition, x, y)
+
+    def all(self, mask: Array) -> Array:
+        return mask.all()
+
+    def is_finite(self, x: Array) -> Array:
+        return torch.isfinite(x)
+
+    def sum(self, x: Array, axis: int = -1) -> Array:
+        return x.sum(axis)
+
+    def shift_right(self, x: Array, bits: Array | int) -> Array:
+        return x >> bits
+
+    def shift_left(self, x: Array, bits: Array | int) -> Array:
+        return x << bits
+
+    def bit_and(self, x: Array, y: Array | int) -> Array:
+        return x & y
+
+    def bit_xor(self, x: Array, y: Array | int) -> Array:
+        return x ^ y
+
+    def clip(self, x: Array, low: float, high: float) -> Array:
+        return x.clamp(low, high)
+
+    def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
+        return torch.add(x, y if decay == 1.0 else y * decay, out=out)
+
+    def scale(self, x: Array, factor: Array) -> Array:
+        return x.mul_(factor)
+
+    def fill_zero(self, x: Array) -> Array:
+        return x.zero_()
+
+    def assign(self, x: Array, values: Array) -> Array:
+        return x.copy_(values)
+
+    def magnitude_bits(self, x: Array) -> Array:
+        return x.contiguous().view(torch.int32) & 0x7FFFFFFF
+
+    def select_largest(self, keys: Array, k: int) -> Array:
+        n = keys.shape[0]
+        if k == 0 or k == n:
+            return self.arange(k)
+        threshold = keys.topk(k, sorted=False).values.min()
+        candidates = self.nonzero(keys >= threshold)
+        if candidates.shape[0] == k:
+            return candidates
+        above = self.nonzero(keys > threshold)
+        equal = self.nonzero(keys == threshold)[: k - above.shape[0]]
+        return torch.cat([above, equal]).sort().values
+
+    def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        return then() if predicate else otherwise()
+
+    def require(self, predicate: Array, message: str) -> None:
+        if not predicate:
+            raise ValueError(message)

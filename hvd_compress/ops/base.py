@@ -1,0 +1,147 @@
+"""The primitives that a framework must offer so that every codec runs on its arrays."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+__all__ = ["Array", "ArrayOps"]
+
+Array = Any
+T = TypeVar("T")
+
+
+class ArrayOps(ABC):
+    """Operations on one framework's arrays, on one device.
+
+    dtypes go by name ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"). Integer work is done in
+    int64 that holds unsigned 32-bit values, because torch has no uint32 arithmetic; products and sums wrap. Besides
+    these methods codecs use the operators that all frameworks share: ``+ - * //``, comparisons and slices.
+    """
+
+    framework: ClassVar[str]
+
+    @abstractmethod
+    def owns(self, x: Any) -> bool:
+        """Whether `x` is an array of this framework and device."""
+
+    @abstractmethod
+    def dtype(self, x: Array) -> str:
+        """Name of the dtype."""
+
+    @abstractmethod
+    def shape(self, x: Array) -> tuple[int, ...]:
+        """Shape, as Python integers."""
+
+    @abstractmethod
+    def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
+        """Same entries in row-major order, other shape."""
+
+    @abstractmethod
+    def constant(self, values: Sequence[float] | bytes, dtype: str) -> Array:
+        """1-D array from Python numbers or bytes."""
+
+    @abstractmethod
+    def zeros(self, numel: int, dtype: str = "float32") -> Array:
+        """1-D array of zeros."""
+
+    @abstractmethod
+    def arange(self, numel: int) -> Array:
+        """0, 1, ... as int64."""
+
+    @abstractmethod
+    def cast(self, x: Array, dtype: str) -> Array:
+        """Convert, rounding half to even; integers wrap. The same array if nothing changes."""
+
+    @abstractmethod
+    def to_bytes(self, x: Array) -> Array:
+        """Little-endian bytes of a 1-D array, as uint8."""
+
+    @abstractmethod
+    def from_bytes(self, x: Array, dtype: str) -> Array:
+        """1-D array of which `x` holds the little-endian bytes; inverse of `to_bytes`. Never bfloat16."""
+
+    @abstractmethod
+    def concat(self, parts: Sequence[Array]) -> Array:
+        """Join 1-D arrays of one dtype."""
+
+    @abstractmethod
+    def take(self, x: Array, indices: Array) -> Array:
+        """Entries of 1-D `x` at `indices` (int64)."""
+
+    @abstractmethod
+    def put(self, x: Array, indices: Array, values: Array | float) -> Array:
+        """`x` with the entries at distinct `indices` replaced; may overwrite `x`."""
+
+    @abstractmethod
+    def scatter_add(self, x: Array, indices: Array, values: Array) -> Array:
+        """`x` with `values` added at distinct `indices`; may overwrite `x`."""
+
+    @abstractmethod
+    def nonzero(self, mask: Array) -> Array:
+        """Rising positions at which a 1-D array is not zero, as int64."""
+
+    @abstractmethod
+    def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
+        """Choose by entry."""
+
+    @abstractmethod
+    def all(self, mask: Array) -> Array:
+        """Whether all entries of a boolean array hold, as a 0-d boolean array."""
+
+    @abstractmethod
+    def is_finite(self, x: Array) -> Array:
+        """Entry by entry: neither inf nor NaN."""
+
+    @abstractmethod
+    def sum(self, x: Array, axis: int = -1) -> Array:
+        """Sum along an axis; integers in int64, wrapping."""
+
+    @abstractmethod
+    def shift_right(self, x: Array, bits: Array | int) -> Array:
+        """``x >> bits`` of non-negative integers."""
+
+    @abstractmethod
+    def shift_left(self, x: Array, bits: Array | int) -> Array:
+        """``x << bits`` of integers."""
+
+    @abstractmethod
+    def bit_and(self, x: Array, y: Array | int) -> Array:
+        """``x & y`` of integers."""
+
+    @abstractmethod
+    def bit_xor(self, x: Array, y: Array | int) -> Array:
+        """``x ^ y`` of integers."""
+
+    @abstractmethod
+    def clip(self, x: Array, low: float, high: float) -> Array:
+        """Limit each entry; NaN stays NaN."""
+
+    @abstractmethod
+    def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
+        """``x + decay * y`` of float32 arrays, each product and sum rounded; a new array, or `out` overwritten."""
+
+    @abstractmethod
+    def scale(self, x: Array, factor: Array) -> Array:
+        """``x * factor``; may overwrite `x`."""
+
+    @abstractmethod
+    def fill_zero(self, x: Array) -> Array:
+        """Zeros in the place of `x`, which may be overwritten."""
+
+    @abstractmethod
+    def assign(self, x: Array, values: Array) -> Array:
+        """`x` with all entries replaced by those of an array of any device; may overwrite `x`."""
+
+    @abstractmethod
+    def select_largest(self, keys: Array, k: int) -> Array:
+        """Rising indices of the `k` largest integer keys, 0 <= k <= n; of equal keys the smaller index wins."""
+
+    @abstractmethod
+    def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
+        """Run one of two functions by a 0-d boolean array."""
+
+    @abstractmethod
+    def require(self, predicate: Array, message: str) -> None:
+        """Raise ``ValueError(message)`` unless a 0-d boolean array holds."""

@@ -1,0 +1,114 @@
+"""Which tensors a codec handles, and the stack of wrappers that users get by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hvd_compress.codec import Codec, Feedback, TensorSpec
+from hvd_compress.codecs.none import Dense
+from hvd_compress.feedback import ErrorFeedback
+from hvd_compress.parameters import Parameter, check_parameters, checked, flag, integer, nested, parameters_of
+from hvd_compress.registry import codec_class, parse_config, reject_unknown
+
+__all__ = ["BySize", "compose", "compose_config", "wrapper_parameters"]
+
+
+@dataclass(frozen=True)
+class BySize:
+    """Compress large tensors only; the others go dense, where Horovod fuses them.
+
+    The choice depends on the spec alone, so ranks agree without talking.
+
+    Parameters
+    ----------
+    codec : Codec
+        For tensors of at least `min_elements` entries and `min_ndim` dimensions.
+    min_elements, min_ndim : int
+        The smallest tensors to compress. The defaults leave out biases and the scales of normalisation layers.
+    """
+
+    codec: Codec = nested(Codec, "for the large tensors")
+    min_elements: int = integer(1024, 0, "fewest entries of a tensor that is compressed")
+    min_ndim: int = integer(2, 0, "fewest dimensions of a tensor that is compressed")
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
+    def for_tensor(self, name: str, spec: TensorSpec) -> Codec:
+        """Return the codec for one tensor."""
+        if spec.numel < self.min_elements or len(spec.shape) < self.min_ndim:
+            return Dense()
+        return self.codec.for_tensor(name, spec)
+
+
+@dataclass(frozen=True)
+class _Feedback:
+    error_feedback: bool = flag(True, "add what was not sent to the next gradient (default: as published)")
+
+
+def wrapper_parameters() -> dict[str, Parameter]:
+    """Parameters that `compose` takes beside the codec's own."""
+    declared = {**parameters_of(_Feedback), **parameters_of(BySize)}
+    return {name: parameter for name, (parameter, _) in declared.items() if name != "codec"}
+
+
+def compose(name: str, **parameters: Any) -> BySize:
+    """Build a codec with the wrappers around it.
+
+    Parameters
+    ----------
+    name : str
+        A registered codec.
+    **parameters
+        The codec's own, and `error_feedback` (default: as the codec was published), `min_elements`, `min_ndim` (as
+        for `BySize`).
+
+    Raises
+    ------
+    TypeError, ValueError
+        Misspelt parameter or wrong kind; unknown name or wrong value. The message names parameter, value and what is
+        allowed.
+
+    Examples
+    --------
+    >>> compose("topk", density=0.1).codec
+    ErrorFeedback(inner=TopK(density=0.1, value_dtype='float32', index_codec='auto'), decay=1.0)
+    >>> compose("topk", denisty=0.1)
+    Traceback (most recent call last):
+    ...
+    TypeError: TopK: no parameter 'denisty' (got denisty=0.1); allowed: density, value_dtype, index_codec, \
+error_feedback, min_elements, min_ndim
+    """
+    cls = codec_class(name)
+    own, wrappers = parameters_of(cls), wrapper_parameters()
+    reject_unknown(cls.__name__, parameters, {**own, **wrappers})
+    codec: Codec = cls(**{key: value for key, value in parameters.items() if key in own})
+    usual = codec.feedback in (Feedback.USUAL, Feedback.REQUIRED)
+    wanted = parameters.get("error_feedback", usual)
+    if checked(cls.__name__, "error_feedback", wrappers["error_feedback"], wanted):
+        codec = ErrorFeedback(codec)
+    elif codec.feedback is Feedback.REQUIRED:
+        raise ValueError(
+            f"{cls.__name__}: error_feedback must be true with {codec!r}, which shrinks every gradient without it"
+        )
+    sizes = {key: value for key, value in parameters.items() if key in parameters_of(BySize)}
+    return BySize(codec, **sizes)
+
+
+def compose_config(config: Mapping[str, Any] | str) -> BySize:
+    """`compose` from ``{"name": ..., parameter: value}`` or ``"name:parameter=value,parameter=value"``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `compose`; ``ValueError`` also for a string that is not of this form.
+    """
+    if isinstance(config, str):
+        config = parse_config(config, wrapper_parameters())
+    if not isinstance(config, Mapping):
+        raise TypeError(f"config must be a mapping or a string, got {config!r}")
+    if "name" not in config:
+        raise ValueError(f"config must have a 'name', got {dict(config)!r}")
+    return compose(**config)

@@ -1,0 +1,176 @@
+"""One optimizer's exchanges on this rank: the state of its tensors and the steps they have made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hvd_compress.codec import Codec, State, TensorSpec
+from hvd_compress.ops.kernels import Kernels
+from hvd_compress.registry import config_of
+
+__all__ = ["Session", "Slot"]
+
+
+class Slot:
+    """One tensor's codec and state.
+
+    A new state takes effect at once or, where a loss scaler may still throw the step away, when the next step begins:
+    until then it waits beside the old one. The two sets of arrays change places, so nothing is allocated each step.
+    """
+
+    def __init__(self, codec: Codec, spec: TensorSpec, state: State) -> None:
+        self.codec = codec
+        self.spec = spec
+        self.state = state
+        self._waiting: State | None = None
+        self._spare: State | None = None
+
+    @property
+    def room(self) -> State | None:
+        """A state whose arrays the next one may overwrite."""
+        return self._spare
+
+    def hold(self, state: State) -> None:
+        """Keep a new state waiting for `settle`."""
+        if state is not self.state:
+            self._waiting, self._spare = state, None
+
+    def settle(self, accepted: bool) -> None:
+        """Take up the state that waits, or drop it."""
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            self._spare = self.state if accepted else waiting
+            self.state = waiting if accepted else self.state
+
+
+class Session:
+    """The tensors that are exchanged together, step by step.
+
+    A step begins with the first tensor that is sent after a result of the step before was received, or that is sent
+    a second time.
+
+    Parameters
+    ----------
+    prefix : str
+        Put before tensor names wherever two sessions must not mix.
+    loss_scale : callable, optional
+        Returns the loss scaler's current scale; given, every step commits late.
+    """
+
+    def __init__(self, prefix: str = "", loss_scale: Callable[[], float] | None = None) -> None:
+        self.prefix = prefix
+        self.slots: dict[str, Slot] = {}
+        self.steps = 0
+        self.overflow = False
+        self._loss_scale = loss_scale
+        self._scale: float | None = None
+        self._sent: set[str] = set()
+        self._receiving = True
+        self._loaded: Mapping[str, Any] = {}
+
+    @property
+    def commits_late(self) -> bool:
+        """Whether a new state waits for the next step."""
+        return self._loss_scale is not None
+
+    @property
+    def step(self) -> int:
+        """Number of the step that is being made, from 0."""
+        return self.steps - 1
+
+    def sending(self, key: str) -> bool:
+        """Note that a tensor is about to be sent; return whether that begins a step."""
+        begins = self._receiving or key in self._sent
+        if begins:
+            self.settle()
+            self._rescale()
+            self.steps += 1
+            self.overflow = False
+            self._receiving = False
+            self._sent.clear()
+        self._sent.add(key)
+        return begins
+
+    def received(self, overflow: bool) -> None:
+        """Note that a result was received, and whether it was not finite (looked at where steps commit late)."""
+        self._receiving = True
+        self.overflow |= overflow
+
+    def update(self, slot: Slot, state: State) -> None:
+        """Hand over a tensor's new state."""
+        if self.commits_late:
+            slot.hold(state)
+        else:
+            slot.state = state
+
+    def settle(self) -> None:
+        """Let the last step take effect unless it overflowed."""
+        for slot in self.slots.values():
+            slot.settle(accepted=not self.overflow)
+
+    def _rescale(self) -> None:
+        if self._loss_scale is None:
+            return
+        scale = float(self._loss_scale())
+        if self._scale is not None and scale != self._scale:
+            for slot in self.slots.values():
+                slot.state = slot.codec.rescale(slot.state, scale / self._scale)
+        self._scale = scale
+
+    def slot(self, key: str, codec: Codec, spec: TensorSpec, ops: Kernels) -> Slot:
+        """Return the slot of a tensor, made at its first use.
+
+        Raises
+        ------
+        ValueError
+            If the tensor was known under another shape or dtype, or its saved state is for another shape or codec.
+        """
+        slot = self.slots.get(key)
+        if slot is None:
+            slot = self.slots[key] = Slot(codec, spec, self._first_state(key, codec, spec, ops))
+        elif slot.spec != spec:
+            raise ValueError(f"was {slot.spec} until now, got {spec}")
+        return slot
+
+    def _first_state(self, key: str, codec: Codec, spec: TensorSpec, ops: Kernels) -> State:
+        state = codec.init(ops, spec)
+        if key not in self._loaded:
+            return state
+        saved = self._loaded[key]
+        for what, ours, theirs in (
+            ("shape", list(spec.shape), list(saved["shape"])),
+            ("codec", config_of(codec), saved["codec"]),
+        ):
+            if ours != theirs:
+                raise ValueError(f"the saved state is for {what} {theirs}, this run has {ours}")
+        return {name: ops.assign(array, saved["state"][name]) for name, array in state.items()}
+
+    def state_dict(self, copy: Callable[[Any], Any]) -> dict[str, Any]:
+        """Describe every tensor that has a codec of its own: step, codec, shape and a copy of its state.
+
+        Call it between steps, not between a backward pass and the optimizer's step.
+        """
+        if self._receiving:
+            self.settle()
+        saved = {
+            key: {
+                "step": self.steps,
+                "loss_scale": self._scale,
+                "codec": config_of(slot.codec),
+                "shape": list(slot.spec.shape),
+                "state": {name: copy(array) for name, array in slot.state.items()},
+            }
+            for key, slot in self.slots.items()
+            if slot.codec.name != "none"
+        }
+        return {**{key: value for key, value in self._loaded.items() if key not in self.slots}, **saved}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on from saved state; each tensor takes its own at its next use."""
+        self.slots.clear()
+        self._loaded = dict(saved)
+        self._receiving, self.overflow = True, False
+        steps = {value["step"] for value in saved.values()}
+        self.steps = max(steps, default=0)
+        self._scale = next((value["loss_scale"] for value in saved.values()), None)
