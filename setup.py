@@ -1,11 +1,13 @@
 """Packaging of hvd_compress; `scripts/setup.sh` makes an environment with Horovod and everything else in it."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
+INIT = (HERE / "hvd_compress" / "__init__.py").read_text(encoding="utf-8")
 
 # No extra lists Horovod: pip cannot build it for current frameworks, scripts/setup.sh can.
 EXTRAS = {
@@ -19,7 +21,7 @@ EXTRAS = {
 
 setup(
     name="hvd_compress",
-    version="0.1.0",
+    version=re.search(r'^__version__ = "(.+)"$', INIT, re.MULTILINE)[1],
     description="Gradient compression for unmodified Horovod: PyTorch, TensorFlow, Keras and NumPy",
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",

@@ -1,7 +1,7 @@
 """Correct the build files of Horovod's unpacked source: ``python horovod_corrections.py SOURCE``.
 
 Horovod 0.28.1 is older than the compilers, PyTorch and TensorFlow that it is built for here. Each correction replaces
-one passage that must be found exactly once; a source that differs is refused instead of half corrected.
+one passage that must be found exactly once; a source that differs is refused.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ CORRECTIONS = (
 
 
 def correct(source: Path) -> None:
-    """Apply every correction to the Horovod source in `source`; SystemExit, with a sentence, where one does not fit."""
+    """Apply every correction to the Horovod source in `source`; SystemExit, with a sentence, if one does not fit."""
     for correction in CORRECTIONS:
         path = source / correction.file
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -80,7 +80,7 @@ def correct(source: Path) -> None:
                 f"and holds {found} times, the line: {correction.old.strip()}"
             )
         path.write_text(text.replace(correction.old, correction.new), encoding="utf-8")
-        print(f"corrected {correction.file}: {correction.why}")
+        print(f"corrected {correction.file}: {correction.why}", flush=True)
 
 
 if __name__ == "__main__":
