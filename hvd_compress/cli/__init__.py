@@ -1,0 +1,1 @@
+"""The commands of ``python -m hvd_compress``."""
