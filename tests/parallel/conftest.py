@@ -9,6 +9,7 @@ phases) is marked ``own_launch``, runs in the process that a person starts, and 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -89,9 +90,9 @@ def gather(hvd: Any) -> Callable[[Any], list[Any]]:
 
 
 @pytest.fixture(autouse=True)
-def seeded(launch: Launch | None) -> None:
+def seeded() -> None:
     """Start every case from the same torch generator on every rank."""
-    if launch is not None:
-        import torch
-
+    # Importing torch takes seconds, and not every file needs it.
+    torch = sys.modules.get("torch")
+    if torch is not None:
         torch.manual_seed(0)

@@ -19,9 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
-from hvd_compress.launch import worker_command
+from hvd_compress.launch import Launcher, started_workers
 
 FOLDER = "HVD_COMPRESS_TEST_FOLDER"
 """Environment variable that every process of a launch carries, and no other process: its launch's folder."""
@@ -33,7 +31,7 @@ START_SECONDS = 120.0
 """How long ranks may take to start and to collect; seconds are usual, a loaded machine may need more."""
 
 END_SECONDS = 20.0
-"""How long a launch may take to end by itself, and then again after it was asked to."""
+"""How long a launch may take to end by itself after its last case."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -41,15 +39,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 # order on every rank (F048), the same one in every run. Without `exit` the shell would become the rank, and
 # horovodrun ends the children of the shell that it starts, so that a rank must be one to be ended politely.
 RANK_SHELL = (
-    "rank=${OMPI_COMM_WORLD_RANK:-$HOROVOD_RANK}; export PYTHONHASHSEED=$rank; "
-    '"$@" >"$0/rank-$rank.log" 2>&1; exit $?'
+    'rank=${OMPI_COMM_WORLD_RANK:-$HOROVOD_RANK}; export PYTHONHASHSEED=$rank; "$@" >"$0/rank-$rank.log" 2>&1; exit $?'
 )
 
 
 class Launch(NamedTuple):
     """How a file's cases are started: by which launcher and on how many ranks."""
 
-    launcher: str
+    launcher: Launcher
     workers: int
 
     def __str__(self) -> str:
@@ -119,65 +116,41 @@ class Folder:
         unfinished.replace(self.path / name)
 
 
-class Ranks:
-    """N running processes of one Python command line, and all that they start."""
-
-    def __init__(self, launch: Launch, arguments: Sequence[str], folder: Folder, env: Mapping[str, str]) -> None:
-        shell = ["sh", "-c", RANK_SHELL, str(folder.path), sys.executable, *arguments]
-        command = worker_command(shell, workers=launch.workers, launcher=launch.launcher)
-        paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-        ours = {
-            FOLDER: str(folder.path),
-            "HOROVOD_CYCLE_TIME": "1",
-            "OMP_NUM_THREADS": "1",
-            "PYTEST_DEBUG_TEMPROOT": str(folder.path),
-            "PYTHONPATH": os.pathsep.join(paths),
-            "PYTHONUNBUFFERED": "1",
-        }
-        inherited = {name: value for name, value in command.env.items() if name != "PYTEST_ADDOPTS"}
-        self._folder = folder
-        with (folder.path / "launcher.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command.argv,
-                env={**inherited, **ours, **env},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def status(self) -> int | None:
-        """Return the launcher's exit status, None while it runs."""
-        return self._process.poll()
-
-    def wait(self, seconds: float) -> int | None:
-        """Return the launcher's exit status, None if it still runs after `seconds`."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(seconds)
-        return self.status()
-
-    def end(self) -> None:
-        """End every process of the launch: first politely, so that ranks can leave their stacks, then for sure."""
-        if self.status() is None:
-            self._process.terminate()
-            self.wait(END_SECONDS)
-        # Launchers put ranks into sessions and groups of their own, and a launcher may have died before them.
-        left = processes_of(self._folder)
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, timeout=END_SECONDS)
-        self.wait(END_SECONDS)
+@contextlib.contextmanager
+def running_ranks(
+    launch: Launch, arguments: Sequence[str], folder: Folder, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start Python with `arguments` on every rank and yield the launcher; on leaving, no process of it is left."""
+    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ours = {
+        FOLDER: str(folder.path),
+        "HOROVOD_CYCLE_TIME": "1",
+        "OMP_NUM_THREADS": "1",
+        # Meant for the pytest that a person starts: each option would apply twice.
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DEBUG_TEMPROOT": str(folder.path),
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONUNBUFFERED": "1",
+    }
+    with (
+        (folder.path / "launcher.log").open("wb") as log,
+        started_workers(
+            ["sh", "-c", RANK_SHELL, str(folder.path), sys.executable, *arguments],
+            workers=launch.workers,
+            launcher=launch.launcher,
+            env={**ours, **(env or {})},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        ) as launcher,
+    ):
+        yield launcher
 
 
-def processes_of(folder: Folder) -> list[psutil.Process]:
-    """Return the processes that carry the folder's name in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get(FOLDER) == str(folder.path):
-                found.append(process)
-    return found
+def wait(launcher: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Return the launcher's exit status, None if it still runs after `seconds`."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        launcher.wait(seconds)
+    return launcher.poll()
 
 
 @contextlib.contextmanager

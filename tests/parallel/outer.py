@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.parallel.harness import END_SECONDS, START_SECONDS, Launch, Outcome, Ranks, new_folder
+from tests.parallel.harness import END_SECONDS, START_SECONDS, Launch, Outcome, new_folder, running_ranks, wait
 from tests.parallel.inner import announcement, case_seconds
 
 POLL_SECONDS = 0.02
@@ -30,11 +30,12 @@ class Attempt:
         self._cases = [item.nodeid for item in items]
         self._limits = [case_seconds(item) for item in items]
         self._deadline = time.monotonic() + START_SECONDS + sum(self._limits) + END_SECONDS
-        self._stack = contextlib.ExitStack()
-        self._folder = self._stack.enter_context(new_folder())
+        self._files = contextlib.ExitStack()
+        self._folder = self._files.enter_context(new_folder())
         self._folder.write_plan(launch, self._cases)
-        self._ranks = Ranks(launch, pytest_arguments(config, items[0].path), self._folder, {})
-        self._stack.callback(self._ranks.end)
+        self._processes = contextlib.ExitStack()
+        arguments = pytest_arguments(config, items[0].path)
+        self._launcher = self._processes.enter_context(running_ranks(launch, arguments, self._folder))
 
     def covers(self, item: pytest.Item) -> bool:
         """Say whether the case is in this launch's plan."""
@@ -42,22 +43,22 @@ class Attempt:
 
     def close(self) -> None:
         """End all processes of the launch and remove its folder."""
-        self._stack.close()
+        self._processes.close()
+        self._files.close()
 
     def broke_at_start(self) -> bool:
         """Say whether the launch is over without a rank having come to its first case."""
         started = [announcement(self._cases[0]) in self._folder.log(rank) for rank in range(self.launch.workers)]
-        return self._ranks.status() is not None and not any(started)
+        return self._launcher.poll() is not None and not any(started)
 
     def result(self, item: pytest.Item) -> tuple[str, float]:
         """Wait until the case has ended on every rank; return why it failed (empty if it passed) and its seconds."""
         case = self._cases.index(item.nodeid)
         workers = self.launch.workers
         while None in self._folder.outcomes(case, workers):
-            if self._ranks.status() is not None:
+            if self._launcher.poll() is not None:
                 break
             if time.monotonic() > self._deadline:
-                self._ranks.end()
                 break
             time.sleep(POLL_SECONDS)
         outcomes = self._folder.outcomes(case, workers)
@@ -65,8 +66,8 @@ class Attempt:
         bad = [rank for rank, outcome in enumerate(outcomes) if outcome is None or outcome.status != "passed"]
         if bad:
             # A rank's stacks and the launcher's last words are there only when all has ended.
-            self._ranks.wait(END_SECONDS)
-            self._ranks.end()
+            wait(self._launcher, END_SECONDS)
+            self._processes.close()
             return self._explain(case, outcomes, bad), seconds
         return (self._explain_end() if case == len(self._cases) - 1 else ""), seconds
 
@@ -81,24 +82,23 @@ class Attempt:
             log = self._folder.log(rank).rpartition(announcement(self._cases[case]))[2]
             parts += [f"-------- output of rank {rank} --------", log[-LOG_CHARACTERS:]]
         launcher = self._folder.text("launcher.log")[-LOG_CHARACTERS:]
-        return "\n".join([*parts, f"-------- launcher, exit status {self._ranks.status()} --------", launcher])
+        return "\n".join([*parts, f"-------- launcher, exit status {self._launcher.poll()} --------", launcher])
 
     def _summary(self, case: int, outcomes: list[Outcome | None], bad: list[int]) -> str:
         silent = [rank for rank in bad if outcomes[rank] is None]
-        if len(silent) < len(bad):
-            ranks = [rank for rank in bad if rank not in silent]
-            return f"not passed on ranks {ranks} of {self.launch.workers}"
+        loud = [rank for rank in bad if rank not in silent]
         # faulthandler's own headline, which tells a watchdog from a crash.
-        if any(self._folder.stacks(rank).startswith("Timeout") for rank in range(self.launch.workers)):
-            return f"no outcome within {self._limits[case]:g} s on ranks {silent}"
-        return f"the launch ended without an outcome on ranks {silent}"
+        late = any(self._folder.stacks(rank).startswith("Timeout") for rank in range(self.launch.workers))
+        missing = f"no outcome within {self._limits[case]:g} s" if late else "the launch ended without an outcome"
+        facts = [(f"not passed on ranks {loud}", loud), (f"{missing} on ranks {silent}", silent)]
+        return f"{'; '.join(fact for fact, ranks in facts if ranks)}, of {self.launch.workers}"
 
     def _explain_end(self) -> str:
-        status = self._ranks.wait(END_SECONDS)
+        status = wait(self._launcher, END_SECONDS)
         if status == 0:
             return ""
         state = f"ended with exit status {status}" if status is not None else f"had not ended after {END_SECONDS:g} s"
-        self._ranks.end()
+        self._processes.close()
         return f"{self.launch}: every case passed, but the launch {state}\n{self._folder.text('launcher.log')}"
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.parallel.harness import END_SECONDS, FOLDER, Folder, Launch, Ranks, new_folder
+from hvd_compress.launch import Launcher
+from tests.parallel.harness import END_SECONDS, FOLDER, Folder, Launch, new_folder, running_ranks, wait
 from tests.parallel.inner import Watchdog, rank_of_process
 
 LAUNCH_SECONDS = 120.0
@@ -21,7 +22,7 @@ class LaunchFailed(AssertionError):
 def run(
     function: Callable[..., Any],
     *args: Any,
-    launcher: str = "mpi",
+    launcher: Launcher = "mpi",
     workers: int = 2,
     env: Mapping[str, str] | None = None,
     seconds: float = LAUNCH_SECONDS,
@@ -37,12 +38,9 @@ def run(
     """
     with new_folder() as folder:
         (folder.path / "call.pickle").write_bytes(pickle.dumps((seconds, function, args)))
-        ranks = Ranks(Launch(launcher, workers), ["-m", "tests.parallel.own_launch"], folder, env or {})
-        try:
+        with running_ranks(Launch(launcher, workers), ["-m", "tests.parallel.own_launch"], folder, env) as process:
             # Ranks end themselves at the limit, with their stacks: what is left then is the launcher's end.
-            status = ranks.wait(seconds + END_SECONDS)
-        finally:
-            ranks.end()
+            status = wait(process, seconds + END_SECONDS)
         if status != 0:
             raise LaunchFailed(explain(folder, workers, f"the launch ended with exit status {status}"))
         return [pickle.loads(result_file(folder, rank).read_bytes()) for rank in range(workers)]

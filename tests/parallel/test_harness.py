@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -13,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 
+from hvd_compress.launch import Launcher
 from tests.parallel import own_launch
 from tests.parallel.harness import FOLDER, REPOSITORY
 
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.own_launch
 HEAD = """
 import os, time
 import pytest
-import torch
 from tests.parallel.inner import rank_of_process
 
 pytestmark = pytest.mark.launches(*LAUNCHES)
@@ -37,23 +37,24 @@ if "HVD_COMPRESS_TEST_FOLDER" in os.environ:
 """
 
 DEADLOCK = """
-@pytest.mark.watchdog(4)
+@pytest.mark.watchdog(15)
 def test_hangs(hvd, rank):
+    import torch
     hvd.allgather(torch.zeros(1), name="only here" if rank else "only there")
 """
 
 # PyDLL calls with the GIL held, so that no Python code could end it.
 HOLDS_GIL = """
-@pytest.mark.watchdog(4)
-def test_hangs(hvd, rank):
+@pytest.mark.watchdog(2)
+def test_hangs():
     import ctypes
-    if rank:
+    if RANK:
         ctypes.PyDLL(None).sleep(100)
 """
 
 AFTER = """
-def test_after(rank, gather):
-    assert gather(rank) == list(range(len(gather(rank))))
+def test_after():
+    assert RANK in (0, 1)
 """
 
 
@@ -100,15 +101,16 @@ class Sample:
         file = self.folder / "starts"
         return len(file.read_text().splitlines()) if file.exists() else 0
 
-    def processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[str]:
         """Return the processes of its launches that are alive."""
-        return [process for process in psutil.process_iter() if self._owns(process)]
-
-    def _owns(self, process: psutil.Process) -> bool:
-        try:
-            return process.environ().get(FOLDER, "").startswith(str(self.folder))
-        except psutil.Error:
-            return False
+        entry = f"{FOLDER}={self.folder}".encode()
+        found = []
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            # Others end while this one looks.
+            with contextlib.suppress(OSError):
+                if entry in file.read_bytes():
+                    found.append((file.parent / "cmdline").read_text().replace("\0", " "))
+        return found
 
 
 @pytest.fixture
@@ -120,6 +122,8 @@ def test_green_file_is_one_launch_for_each_launcher_and_rank_count(sample: Sampl
     sample.write(
         [("mpi", 2), ("mpi", 4), ("gloo", 2)],
         """
+        import torch
+
         def test_ranks_are_told_apart(rank, world, gather, launch):
             assert world == launch.workers
             assert gather(rank) == list(range(world))
@@ -141,12 +145,12 @@ def test_failure_on_one_rank_shows_its_traceback_and_hides_no_other_case(sample:
     sample.write(
         [("mpi", 2)],
         """
-        def test_before(rank):
+        def test_before():
             print("not of interest")
 
-        def test_fails(rank):
-            print("seen on rank", rank)
-            assert rank == 0
+        def test_fails():
+            print("seen on rank", RANK)
+            assert RANK == 0
         """,
         AFTER,
     )
@@ -156,25 +160,29 @@ def test_failure_on_one_rank_shows_its_traceback_and_hides_no_other_case(sample:
         "test_fails[mpi-2]": "FAILED",
         "test_after[mpi-2]": "PASSED",
     }, run.output
-    assert "not passed on ranks [1] of 2" in run.output
+    assert "not passed on ranks [1], of 2" in run.output
     assert "assert 1 == 0" in run.output
     assert "seen on rank 1" in run.output
     assert "not of interest" not in run.output
     assert run.starts == 4
 
 
-@pytest.mark.parametrize(
-    ("launcher", "case", "silent"),
-    [("mpi", DEADLOCK, "[0, 1]"), ("gloo", DEADLOCK, "[0, 1]"), ("mpi", HOLDS_GIL, "[1]")],
-    ids=["mpi-deadlock", "gloo-deadlock", "holds-gil"],
-)
-def test_hang_fails_by_time_out_with_stacks_and_leaves_no_process(
-    sample: Sample, launcher: str, case: str, silent: str
-) -> None:
-    sample.write([(launcher, 2)], case, AFTER)
+@pytest.mark.parametrize("launcher", ["mpi", "gloo"])
+def test_deadlock_fails_by_time_out_and_leaves_no_process(sample: Sample, launcher: str) -> None:
+    sample.write([(launcher, 2)], DEADLOCK, AFTER)
     run = sample.run()
     assert run.results == {f"test_hangs[{launcher}-2]": "FAILED", f"test_after[{launcher}-2]": "PASSED"}, run.output
-    assert f"no outcome within 4 s on ranks {silent}" in run.output
+    # With Gloo, the rank whose time ends later may see an error, because its peer has gone.
+    assert "no outcome within 15 s on ranks" in run.output
+    assert "in test_hangs" in run.output.partition("stacks of rank")[2]
+    assert sample.processes() == []
+
+
+def test_native_code_that_holds_the_interpreter_fails_by_time_out(sample: Sample) -> None:
+    sample.write([("mpi", 2)], HOLDS_GIL, AFTER)
+    run = sample.run()
+    assert run.results == {"test_hangs[mpi-2]": "FAILED", "test_after[mpi-2]": "PASSED"}, run.output
+    assert "no outcome within 2 s on ranks [1], of 2" in run.output
     assert "in test_hangs" in run.output.partition("stacks of rank 1")[2]
     assert sample.processes() == []
 
@@ -183,10 +191,10 @@ def test_rank_that_dies_leaves_its_stack(sample: Sample) -> None:
     sample.write(
         [("mpi", 2)],
         """
-        def test_dies(hvd, rank):
-            if rank == 1:
+        def test_dies():
+            if RANK == 1:
                 os.abort()
-            hvd.allgather(torch.zeros(1), name="waits")
+            time.sleep(100)
         """,
         AFTER,
     )
@@ -207,23 +215,25 @@ def test_skip_on_a_rank_is_a_failure(sample: Sample) -> None:
 def test_launch_that_cannot_start_is_tried_once(sample: Sample) -> None:
     sample.write([("mpi", 2)], "if RANK is not None: raise ValueError('broken on a rank')", AFTER, "def test_b(): pass")
     run = sample.run()
-    assert set(run.results.values()) == {"FAILED"} and len(run.results) == 2, run.output
+    assert list(run.results.values()) == ["FAILED", "FAILED"], run.output
     assert "broken on a rank" in run.output
     assert run.starts <= 2
 
 
 def test_one_case_can_be_chosen_by_id_and_by_keyword(sample: Sample) -> None:
-    sample.write([("mpi", 2), ("gloo", 2)], AFTER, "def test_other(rank): pass")
+    sample.write([("mpi", 2), ("gloo", 2)], AFTER, "def test_other(): pass")
     assert sample.run("test_sample.py::test_after[mpi-2]").results == {"test_after[mpi-2]": "PASSED"}
     assert sample.run("-k", "other and mpi").results == {"test_other[mpi-2]": "PASSED"}
 
 
 def test_interrupt_leaves_no_process(sample: Sample) -> None:
-    sample.write([("mpi", 2)], DEADLOCK.replace("watchdog(4)", "watchdog(100)"))
-    pytest_process = sample.start()
-    wait_until(lambda: sample.starts() == 2)
-    pytest_process.send_signal(signal.SIGINT)
-    output, _ = pytest_process.communicate(timeout=60)
+    sample.write([("mpi", 2)], HOLDS_GIL.replace("watchdog(2)", "watchdog(100)"))
+    with sample.start() as pytest_process:
+        try:
+            wait_until(lambda: sample.starts() == 2)
+        finally:
+            pytest_process.send_signal(signal.SIGINT)
+        output, _ = pytest_process.communicate(timeout=60)
     assert "KeyboardInterrupt" in output
     assert sample.processes() == []
 
@@ -253,7 +263,7 @@ def sleep_for_ever() -> None:
 
 
 @pytest.mark.parametrize("launcher", ["mpi", "gloo"])
-def test_own_launch_returns_results_in_rank_order(launcher: str) -> None:
+def test_own_launch_returns_results_in_rank_order(launcher: Launcher) -> None:
     results = own_launch.run(rank_and_variable, "COLOUR", launcher=launcher, env={"COLOUR": "green"})
     assert results == [(0, "green"), (1, "green")]
 

@@ -1,0 +1,178 @@
+"""Cases with numbers that can be followed by hand, and what a user's random numbers must not notice."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hvd_compress.codecs._sparse import kept_count
+from hvd_compress.generator import Site
+from hvd_compress.ops import ops_for
+from tests.parallel.models import (
+    CODECS,
+    Gather,
+    Tensors,
+    assert_in_sync,
+    bits,
+    compressor,
+    dearer_than_dense,
+    everything,
+    feedback_codecs,
+    ledger_gap,
+    loss_of,
+    network,
+    noise,
+    residuals,
+    train,
+    wrap,
+)
+
+pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), dearer_than_dense]
+
+
+def test_payloads_are_decompressed_before_they_are_added(hvd: Any, rank: int) -> None:
+    """F001."""
+    model = Tensors({"w": (4,)})
+    optimizer = wrap(hvd, model, compressor(everything("topk:density=0.5")), lr=1.0)
+    model.push({"w": torch.tensor([[4.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 4.0]][rank])})
+    optimizer.synchronize()
+    assert model.w.grad.tolist() == [2.0, 0.5, 0.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("config", "largest"), [("topk:density=1.0", 1e-6), ("cast:dtype=float16", 1e-3)], ids=["topk", "float16"]
+)
+def test_predivide_factor_is_applied_once(hvd: Any, rank: int, config: str, largest: float) -> None:
+    """F003."""
+    models = [network(), network()]
+    for model, compression in zip(models, [compressor(everything(config)), hvd.Compression.none], strict=True):
+        optimizer = wrap(hvd, model, compression, lr=0.1, gradient_predivide_factor=4.0)
+        train(model, optimizer, rank, range(10))
+    pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
+    assert max((ours - dense).abs().max().item() for ours, dense in pairs) <= largest
+    assert not torch.equal(models[1][0].weight, network()[0].weight)
+
+
+def test_random_selection_is_shared_and_new_at_every_step(hvd: Any, rank: int, gather: Gather) -> None:
+    """F011."""
+    compression = compressor("randomk:density=0.1,value_dtype=float32")
+    model = Tensors({"w": (64, 32)})
+    optimizer = wrap(hvd, model, compression)
+    chosen = []
+    for step in range(4):
+        optimizer.zero_grad()
+        model.push({"w": 1 + noise((64, 32), step, rank).abs()})
+        optimizer.synchronize()
+        assert model.w.grad.shape == (64, 32)
+        chosen.append(model.w.grad.reshape(-1).nonzero().reshape(-1).tolist())
+        # An entry is a mean of two positive numbers if the ranks chose alike, so nothing is lost by cancelling.
+        zeroed = (residuals(compression)["w"] == 0).nonzero().reshape(-1).tolist()
+        assert set(zeroed) >= set(chosen[-1]) if step == 0 else set(chosen[-1]) <= set(zeroed)
+        assert compression.stats().step.sent_bytes == 205 * 4
+    assert [len(indices) for indices in chosen] == [205] * 4
+    assert all(theirs == chosen for theirs in gather(chosen))
+    assert all(one != other for one, other in zip(chosen, chosen[1:], strict=False))
+
+
+@pytest.mark.parametrize("selection", ["stratified", "uniform", "block"])
+def test_unbiased_draws_average_to_the_gradient(hvd: Any, selection: str) -> None:
+    """F012."""
+    gradient, draws = noise((1000,), 3), 2000
+    compression = compressor(everything(f"randomk:density=0.1,mode=unbiased,selection={selection},seed=5"))
+    total = torch.zeros(1000, dtype=torch.float64)
+    for _ in range(draws):
+        total += hvd.allreduce(gradient, name="tests.unbiased", compression=compression).double()
+    # An entry comes with probability 1/10 and is 10 times as large then: variance 9 g^2.
+    errors = (total / draws - gradient).abs() / (3 * gradient.abs() / draws**0.5)
+    assert errors.max().item() <= 5
+    assert errors.max().item() > 1
+
+
+def test_random_k_with_feedback_sends_chosen_values_as_they_are(hvd: Any) -> None:
+    """F012."""
+    gradient = noise((1000,), 3)
+    decoded = hvd.allreduce(gradient, name="tests.exact", compression=compressor(everything("randomk:density=0.1")))
+    sent = decoded != 0
+    assert int(sent.sum()) == 100
+    assert torch.equal(decoded[sent], gradient[sent])
+
+
+@pytest.mark.parametrize("config", ["randomk:density=0.1", "randomk:density=0.3,mode=unbiased", "topk:density=0.1"])
+def test_users_generators_go_on_as_in_a_dense_run(hvd: Any, rank: int, config: str) -> None:
+    """F013."""
+    drawn = []
+    for compression in (compressor(config), hvd.Compression.none):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        random.seed(0)
+        model = Tensors({"a": (64, 64), "b": (64, 64)})
+        optimizer = wrap(hvd, model, compression)
+        for _ in range(5):
+            optimizer.zero_grad()
+            model.push({"a": torch.randn(64, 64), "b": torch.randn(64, 64)})
+            optimizer.step()
+        drawn.append((torch.rand(3).tolist(), np.random.rand(3).tolist(), [random.random() for _ in range(3)]))
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("selection", ["stratified", "uniform", "block"])
+def test_parameters_of_equal_length_get_draws_of_their_own(hvd: Any, selection: str) -> None:
+    """F013."""
+    model = Tensors({"a": (64, 64), "b": (64, 64)})
+    optimizer = wrap(hvd, model, compressor(f"randomk:density=0.1,selection={selection}"))
+    for _ in range(5):
+        optimizer.zero_grad()
+        model.push({"a": torch.ones(64, 64), "b": torch.ones(64, 64)})
+        optimizer.synchronize()
+        assert not torch.equal(model.a.grad != 0, model.b.grad != 0)
+
+
+@feedback_codecs
+def test_what_was_not_sent_comes_with_the_next_gradient(hvd: Any, rank: int, gather: Gather, config: str) -> None:
+    """F015."""
+    compression = compressor(config)
+    model = Tensors({"w": (64, 32)})
+    optimizer = wrap(hvd, model, compression)
+    before, delivered = None, []
+    for step in range(10):
+        gradient = torch.zeros(64, 32) if step == 1 else noise((64, 32), step, rank)
+        optimizer.zero_grad()
+        model.push({"w": gradient})
+        optimizer.synchronize()
+        after = residuals(compression)["w"]
+        assert ledger_gap(gather, gradient, before, after, model.w.grad) <= 1e-6
+        delivered.append(model.w.grad.clone())
+        before = after
+    assert delivered[1].abs().max() > 0
+    # Only what was left over can come at the second step: nobody had a gradient then.
+    assert gather(bits(delivered[1])) == [bits(delivered[1])] * 2
+
+
+@feedback_codecs
+def test_second_step_delivers_exactly_the_codecs_choice_of_the_residual(
+    hvd: Any, rank: int, gather: Gather, config: str
+) -> None:
+    """F015."""
+    compression = compressor(config)
+    model = Tensors({"w": (64, 32)})
+    optimizer = wrap(hvd, model, compression)
+    model.push({"w": noise((64, 32), rank)})
+    optimizer.synchronize()
+    left = residuals(compression)["w"]
+    optimizer.zero_grad()
+    model.push({"w": torch.zeros(64, 32)})
+    optimizer.synchronize()
+    codec, ops = compression.policy.codec.inner, ops_for(left)
+    spec = compression.policy.codec, None
+    del spec
+    site = Site("w", 1, rank, 2)
+    payload, _ = codec.encode(ops, left, {}, site)
+    from hvd_compress.codec import TensorSpec
+
+    mine = codec.decode(ops, payload, TensorSpec((2048,), "float32"), site)
+    first, second = gather(mine)
+    assert torch.allclose((first + second) / 2, model.w.grad.reshape(-1), rtol=1e-6, atol=1e-9)
