@@ -84,7 +84,8 @@ def send(
         The codec's new state.
     """
     spec = spec_of(ops, x)
-    payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
+    with ops.quiet():
+        payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
     if codec.reduction is Reduction.SUM:
         return _poisoned(ops, payload), Pending(codec, spec, site, None), state
     row = seal(ops, pack(ops, payload), tag_of(codec, site))
@@ -113,12 +114,12 @@ def receive(ops: Kernels, reduced: Array, pending: Pending, collective: Collecti
         If a payload was damaged or belongs elsewhere.
     """
     codec, spec, site, handle = pending
-    if handle is None:
-        result = codec.decode(ops, Payload((ops.flatten(reduced),)), spec, site)
-    else:
-        gathered = collective.wait(handle)
-        total = _sum_rows(ops, gathered, pending, into)
-        result = ops.scale(total, ops.float32(ops.flatten(reduced)) / site.world_size)
+    with ops.quiet():
+        if handle is None:
+            result = codec.decode(ops, Payload((ops.flatten(reduced),)), spec, site)
+        else:
+            total = _sum_rows(ops, collective.wait(handle), pending, into)
+            result = ops.scale(total, ops.float32(ops.flatten(reduced)) / site.world_size)
     return ops.cast(ops.reshape(result, spec.shape), spec.dtype)
 
 

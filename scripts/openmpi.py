@@ -22,14 +22,15 @@ def settle(venv: Path) -> None:
     """Write both into the environment; nothing of it overrides what a user sets."""
     (site_packages,) = (venv / "lib").glob("python3.*/site-packages")
     (site_packages / "openmpi_prefix.pth").write_text(PREFIX, encoding="utf-8")
-    remote_shell = venv / "bin" / "mpirun-remote-shell"
+    # Open MPI looks for it from wherever mpirun is started.
+    remote_shell = venv.resolve() / "bin" / "mpirun-remote-shell"
     remote_shell.write_text(REMOTE_SHELL, encoding="utf-8")
     remote_shell.chmod(0o755)
     parameters = venv / "etc" / "openmpi-mca-params.conf"
     setting = f"plm_rsh_agent = {remote_shell}\n"
-    text = parameters.read_text(encoding="utf-8")
-    if setting not in text:
-        parameters.write_text(f"{text}\n{setting}", encoding="utf-8")
+    lines = parameters.read_text(encoding="utf-8").splitlines(keepends=True)
+    others = [line for line in lines if not line.startswith("plm_rsh_agent")]
+    parameters.write_text("".join([*others, setting]), encoding="utf-8")
 
 
 if __name__ == "__main__":

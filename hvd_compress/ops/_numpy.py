@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,8 +47,7 @@ class NumpyOps(Kernels):
         if dtype == "bfloat16":
             rounded = _round_to_bfloat16(np.asarray(x, np.float32))
             return rounded.astype(dtype) if "ml_dtypes" in sys.modules else rounded
-        # A float16 or float32 out of range becomes inf, as in the other frameworks, which do not warn.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with self.quiet():
             return np.asarray(x).astype(dtype, copy=False)
 
     def to_bytes(self, x: Array) -> Array:
@@ -106,11 +106,11 @@ class NumpyOps(Kernels):
         return np.clip(x, low, high)
 
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with self.quiet():
             return np.add(x, y if decay == 1.0 else y * np.float32(decay), out=out)
 
     def scale(self, x: Array, factor: Array) -> Array:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with self.quiet():
             return np.multiply(x, factor, out=x)
 
     def fill_zero(self, x: Array) -> Array:
@@ -135,6 +135,9 @@ class NumpyOps(Kernels):
 
     def bytes_to_bits(self, packed: Array) -> Array:
         return np.unpackbits(packed, bitorder="little").astype(np.int64)
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        return np.errstate(over="ignore", invalid="ignore")
 
     def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
         return then() if predicate else otherwise()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeVar
 
 __all__ = ["Array", "ArrayOps"]
@@ -137,6 +138,10 @@ class ArrayOps(ABC):
     @abstractmethod
     def select_largest(self, keys: Array, k: int) -> Array:
         """Rising indices of the `k` largest integer keys, 0 <= k <= n; of equal keys the smaller index wins."""
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        """Context in which arithmetic that overflows gives inf or NaN without a warning."""
+        return nullcontext()
 
     @abstractmethod
     def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:

@@ -1,0 +1,116 @@
+"""The codecs, arrays and backends that every law is tested on."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Site, TopK
+from hvd_compress.ops import Kernels, ops_for
+
+SITE = Site("fc.weight", step=7, rank=0, world_size=1)
+
+CODECS: list[Codec] = [
+    Dense(),
+    Cast(dtype="float16"),
+    Cast(dtype="float16", prescale=False),
+    Cast(dtype="bfloat16"),
+    TopK(density=0.1),
+    TopK(density=1.0),
+    TopK(density=0.1, value_dtype="float16"),
+    TopK(density=0.1, value_dtype="bfloat16", index_codec="u32"),
+    TopK(density=0.1, index_codec="u16"),
+    TopK(density=0.1, index_codec="bitmap"),
+    RandomK(density=0.1),
+    RandomK(density=0.1, selection="uniform"),
+    RandomK(density=0.1, selection="block"),
+    RandomK(density=0.1, mode="unbiased"),
+    RandomK(density=0.1, mode="unbiased", selection="uniform"),
+    RandomK(density=0.1, value_dtype="float16"),
+    ErrorFeedback(TopK(density=0.1)),
+    ErrorFeedback(TopK(density=0.1, value_dtype="float16"), decay=0.5),
+    ErrorFeedback(RandomK(density=0.1)),
+    ErrorFeedback(Cast(dtype="bfloat16")),
+]
+
+
+def _random(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+ARRAYS: dict[str, np.ndarray[Any, Any]] = {
+    "zeros": np.zeros(31, np.float32),
+    "negative zeros": np.full(31, -0.0, np.float32),
+    "0-d": np.array(-2.5, np.float32),
+    "empty": np.zeros((0, 4), np.float32),
+    "one": np.array([3.0], np.float32),
+    "two": np.array([-1.0, 2.0], np.float32),
+    "ties": np.array([1, -1, 1, 1] * 16, np.float32),
+    "huge": _random(100) * np.float32(1e37),
+    "denormals": np.arange(-40, 40, dtype=np.float32) * np.float32(1e-44),
+    "odd": _random(1023),
+    "matrix": _random(32, 32),
+    "large": _random(65537),
+    "not contiguous": _random(40, 30).T[::2],
+    "float16": _random(5, 101).astype(np.float16),
+    "float64": _random(5, 101).astype(np.float64) * 1.1,
+}
+
+
+def required_backends() -> list[str]:
+    """The backends that must be there; absent means fail, not skip."""
+    return os.environ.get("HVD_COMPRESS_TEST_BACKENDS", "numpy,torch").split(",")
+
+
+def to_backend(backend: str, x: np.ndarray[Any, Any]) -> Any:
+    """The same array in a framework, with the same strides where it can."""
+    if backend == "numpy":
+        return x
+    assert backend == "torch", f"unknown backend {backend}"
+    assert importlib.util.find_spec("torch"), "torch is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
+    import torch
+
+    return torch.from_numpy(x.copy(order="K"))
+
+
+def to_numpy(x: Any) -> np.ndarray[Any, Any]:
+    """A NumPy copy of any framework's array."""
+    return x.copy() if isinstance(x, np.ndarray) else np.asarray(x.numpy() if hasattr(x, "numpy") else x)
+
+
+def ops_of(backend: str) -> Kernels:
+    """The backend's operations."""
+    return ops_for(to_backend(backend, np.zeros(1, np.float32)))
+
+
+backends = pytest.mark.parametrize("backend", required_backends())
+codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
+arrays = pytest.mark.parametrize("array", list(ARRAYS.values()), ids=list(ARRAYS))
+
+
+class LoopbackCollective:
+    """A collective whose ranks are the calls of one process: what rank after rank sent comes back joined.
+
+    Parameters
+    ----------
+    damage : callable, optional
+        Changes the joined buffer before it is received.
+    """
+
+    def __init__(self, damage: Callable[[Any], Any] | None = None) -> None:
+        self.buffers: dict[str, list[Any]] = {}
+        self._damage = damage
+
+    def allgather(self, buffer: Any, name: str) -> str:
+        self.buffers.setdefault(name, []).append(buffer)
+        return name
+
+    def wait(self, handle: str) -> Any:
+        buffers = self.buffers[handle]
+        joined = ops_for(buffers[0]).concat(buffers)
+        return self._damage(joined) if self._damage else joined

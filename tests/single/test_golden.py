@@ -1,0 +1,111 @@
+"""Wire bytes that must never change: the published payloads, and files of bytes for every codec."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hvd_compress import Codec, RandomK, Reduction, Site, TensorSpec, TopK
+from hvd_compress.ops import Kernels
+from hvd_compress.wire import pack, row_nbytes, seal, tag_of
+from tests.cases import CODECS, SITE, backends, codecs, ops_of, to_backend, to_numpy
+
+G1 = np.array([0.5, -2, 0, 1.5, -0.1, 3], np.float32)
+GOLDEN = Path(__file__).parent.parent / "golden" / "wire.json"
+
+
+@backends
+@pytest.mark.parametrize(
+    ("value_dtype", "payload"),
+    [("float32", "0100000002000000 000000c000004040 22"), ("float16", "0100000002000000 00c00042 22")],
+)
+def test_published_top_k_payloads(backend: str, value_dtype: str, payload: str) -> None:
+    ops = ops_of(backend)
+    codec = TopK(density=1 / 3, value_dtype=value_dtype)
+    encoded, _ = codec.encode(ops, to_backend(backend, G1), {}, SITE)
+    assert to_numpy(pack(ops, encoded)).tobytes().hex() == payload.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("codec", "n", "nbytes"),
+    [
+        (TopK(density=0.01), 25_600_000, 1_298_008),
+        (TopK(density=0.001), 25_600_000, 140_658),
+        (TopK(density=0.0001), 25_600_000, 15_119),
+        (TopK(density=0.001, value_dtype="float16"), 25_600_000, 89_458),
+        (TopK(density=0.01, index_codec="u32"), 25_600_000, 8 + 8 * 256_000),
+        (RandomK(density=0.01), 25_600_000, 1_024_000),
+        (RandomK(density=0.001), 25_600_000, 102_400),
+        (RandomK(density=0.1), 2048, 205 * 4),
+    ],
+)
+def test_published_sizes(codec: Codec, n: int, nbytes: int) -> None:
+    assert codec.payload_nbytes(TensorSpec((n,), "float32")) == nbytes
+
+
+@backends
+@pytest.mark.parametrize(
+    ("selection", "step", "indices"),
+    [
+        ("stratified", 7, [2, 4, 9, 12]),
+        ("stratified", 8, [2, 6, 8, 12]),
+        ("stratified", 9, [2, 7, 8, 13]),
+        ("uniform", 7, [3, 8, 12, 13]),
+        ("block", 7, [9, 10, 11, 12]),
+    ],
+)
+@pytest.mark.parametrize("rank", [0, 3])
+def test_published_random_k_selections(backend: str, selection: str, step: int, indices: list[int], rank: int) -> None:
+    ops = ops_of(backend)
+    codec = RandomK(density=0.25, selection=selection, seed=1234)
+    x = to_backend(backend, np.arange(16, dtype=np.float32))
+    payload, _ = codec.encode(ops, x, {}, Site("fc.weight", step, rank, 4))
+    assert to_numpy(payload.parts[0]).tolist() == indices
+
+
+@backends
+def test_seal_is_the_check_word_and_the_crc_of_codec_name_and_step(backend: str) -> None:
+    """Computed here word by word, as the format says."""
+    ops, codec = ops_of(backend), TopK(density=1 / 3)
+    encoded, _ = codec.encode(ops, to_backend(backend, G1), {}, SITE)
+    row = to_numpy(seal(ops, pack(ops, encoded), tag_of(codec, SITE)))
+    body = row[:-8]
+    assert body.size == 24
+    assert body[17:].tolist() == [0] * 7
+    words = [int.from_bytes(body[i : i + 4].tobytes(), "little") for i in range(0, body.size, 4)]
+    check = sum((2 * i + 1) * word for i, word in enumerate(words)) % 2**32
+    text = (
+        '[{"density": 0.3333333333333333, "index_codec": "auto", "name": "topk", "value_dtype": "float32"}, '
+        '"fc.weight"]'
+    )
+    tag = zlib.crc32(text.encode() + (7).to_bytes(8, "little"))
+    assert row[-8:].tobytes() == check.to_bytes(4, "little") + tag.to_bytes(4, "little")
+    assert row.size == row_nbytes(codec, TensorSpec((6,), "float32")) == 32
+
+
+def wire_of_case(codec: Codec, ops: Kernels, backend: str) -> str:
+    """Hex of what a codec sends of a fixed tensor at its second step."""
+    x = np.linspace(-1, 1, 64, dtype=np.float32) ** 3
+    spec = TensorSpec(x.shape, "float32")
+    _, state = codec.encode(ops, to_backend(backend, x), codec.init(ops, spec), SITE)
+    payload, _ = codec.encode(ops, to_backend(backend, x), state, SITE._replace(step=8))
+    wire = ops.to_bytes(payload.parts[0]) if codec.reduction is Reduction.SUM else pack(ops, payload)
+    return to_numpy(wire).tobytes().hex()
+
+
+@backends
+@codecs
+def test_wire_bytes_are_those_of_the_first_version(backend: str, codec: Codec) -> None:
+    """A new case is added to the file by hand with the bytes that this test prints; an old one never changes."""
+    golden = json.loads(GOLDEN.read_text())
+    wire = wire_of_case(codec, ops_of(backend), backend)
+    assert repr(codec) in golden, f"add to {GOLDEN.name}: {json.dumps({repr(codec): wire})}"
+    assert golden[repr(codec)] == wire
+
+
+def test_no_golden_bytes_without_a_case() -> None:
+    assert set(json.loads(GOLDEN.read_text())) == {repr(codec) for codec in CODECS}

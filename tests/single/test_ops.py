@@ -1,0 +1,139 @@
+"""Array operations: every override against the default body, selection against a sort, backends against NumPy."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hvd_compress.ops import Kernels, ops_for
+from tests.cases import ARRAYS, backends, ops_of, required_backends, to_backend, to_numpy
+
+BITS = np.random.default_rng(0).integers(0, 2, 77)
+WORDS = np.random.default_rng(1).integers(-(2**31), 2**31, 99).astype(np.int32)
+FLOATS = np.concatenate(
+    [
+        np.random.default_rng(2).standard_normal(500).astype(np.float32)
+        * np.float32(10.0) ** np.arange(-25, 25).repeat(10),
+        np.array(
+            [0, -0.0, 1e-45, -1e-40, 65504, 65519, 65520, 7e4, -1e5, 3.3895314e38, 1.00390625, 1.01171875], np.float32
+        ),
+    ]
+).astype(np.float32)
+
+CALLS: dict[str, list[tuple[Any, ...]]] = {
+    "bits_to_bytes": [(BITS,), (BITS[:8],), (BITS[:0],)],
+    "bytes_to_bits": [(np.arange(256, dtype=np.uint8),), (np.zeros(0, np.uint8),)],
+    "magnitude_bits": [(FLOATS,)],
+    "round_floats": [(FLOATS, "float32"), (FLOATS, "float16"), (FLOATS[:-3], "bfloat16")],
+    "quiet": [],
+}
+
+
+def overrides(backend: str) -> list[str]:
+    """Kernels that a backend has a body of its own for."""
+    kernels = {name for name, _ in inspect.getmembers(Kernels, inspect.isfunction) if name in vars(Kernels)}
+    return sorted(kernels & vars(type(ops_of(backend))).keys())
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"), [(backend, name) for backend in required_backends() for name in overrides(backend)]
+)
+def test_overrides_equal_the_default_body(backend: str, name: str) -> None:
+    ops = ops_of(backend)
+    assert CALLS.get(name), f"{name} is overridden by {backend}: add calls to CALLS"
+    for array, *rest in CALLS[name]:
+        x = to_backend(backend, array)
+        ours, default = getattr(ops, name)(x, *rest), getattr(Kernels, name)(ops, x, *rest)
+        if name == "round_floats" and backend == "numpy" and rest == ["bfloat16"]:
+            # NumPy has no 2-byte bfloat16, so its default body cannot run: torch's is the reference.
+            import torch
+
+            default = torch.from_numpy(array).to(torch.bfloat16).view(torch.uint8)
+        np.testing.assert_array_equal(to_numpy(ours), to_numpy(default))
+        assert to_numpy(ours).dtype == to_numpy(default).dtype
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if CALLS[name]])
+@backends
+def test_backends_agree(backend: str, name: str) -> None:
+    for array, *rest in CALLS[name]:
+        expected = getattr(ops_of("numpy"), name)(array, *rest)
+        ours = getattr(ops_of(backend), name)(to_backend(backend, array), *rest)
+        np.testing.assert_array_equal(to_numpy(ours), expected)
+
+
+@backends
+@pytest.mark.parametrize("k", [0, 1, 2, 5, 16, 63, 64])
+def test_largest_is_a_stable_sort_by_magnitude(backend: str, k: int) -> None:
+    draws = np.random.default_rng(k)
+    for x in (
+        draws.integers(-3, 4, 64).astype(np.float32),
+        draws.standard_normal(64).astype(np.float32),
+        np.zeros(64, np.float32),
+        np.where(draws.random(64) < 0.1, np.nan, draws.standard_normal(64)).astype(np.float32),
+        draws.integers(-3, 4, 64).astype(np.float32) * np.float32(1e-45),
+    ):
+        magnitude = x.view(np.int32) & 0x7FFFFFFF
+        expected = np.sort(np.argsort(-magnitude.astype(np.int64), kind="stable")[:k])
+        assert to_numpy(ops_of(backend).largest(to_backend(backend, x), k)).tolist() == expected.tolist()
+
+
+@backends
+def test_ties_go_to_the_smaller_index(backend: str) -> None:
+    x = np.array([1, -1, 1, 1], np.float32)
+    assert to_numpy(ops_of(backend).largest(to_backend(backend, x), 2)).tolist() == [0, 1]
+
+
+@backends
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 0.0), ("float16", 2.0**-11), ("bfloat16", 2.0**-8)])
+def test_floats_survive_within_half_a_unit(backend: str, dtype: str, tolerance: float) -> None:
+    ops = ops_of(backend)
+    x = FLOATS[(np.abs(FLOATS) < 65504) & (np.abs(FLOATS) > 6.2e-5)]
+    packed = ops.round_floats(to_backend(backend, x), dtype)
+    assert to_numpy(packed).size == x.size * (4 if dtype == "float32" else 2)
+    assert (np.abs(to_numpy(ops.read_floats(packed, dtype)) - x) <= tolerance * np.abs(x)).all()
+
+
+@backends
+def test_half_precision_values_are_limited_before_they_are_rounded(backend: str) -> None:
+    ops = ops_of(backend)
+    packed = ops.round_floats(to_backend(backend, np.array([65519, 65520, 1e9, -3e38], np.float32)), "float16")
+    assert to_numpy(ops.read_floats(packed, "float16")).tolist() == [65504, 65504, 65504, -65504]
+
+
+@backends
+def test_check_word_is_the_sum_of_odd_multiples(backend: str) -> None:
+    expected = sum((2 * i + 1) * (int(word) & 0xFFFFFFFF) for i, word in enumerate(WORDS)) % 2**32
+    assert int(ops_of(backend).check_word(to_backend(backend, WORDS))) == expected
+
+
+@backends
+@pytest.mark.parametrize("decay", [1.0, 0.3])
+def test_scale_add_rounds_the_product_and_the_sum(backend: str, decay: float) -> None:
+    ops, x, y = ops_of(backend), ARRAYS["odd"], ARRAYS["odd"][::-1].copy() * np.float32(1.7)
+    expected = x + (y if decay == 1.0 else (y * np.float32(decay)).astype(np.float32))
+    room = ops.zeros(x.size)
+    assert (
+        to_numpy(ops.scale_add(to_backend(backend, x), to_backend(backend, y), decay)).tobytes() == expected.tobytes()
+    )
+    assert ops.scale_add(to_backend(backend, x), to_backend(backend, y), decay, room) is room
+    assert to_numpy(room).tobytes() == expected.tobytes()
+
+
+def test_arrays_of_no_known_framework_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"expected a NumPy array or a torch tensor, got builtins\.list"):
+        ops_for([1.0])
+
+
+def test_numpy_reads_and_returns_ml_dtypes_bfloat16() -> None:
+    import ml_dtypes
+
+    x = np.linspace(-3, 3, 9).astype(ml_dtypes.bfloat16)
+    ops = ops_for(x)
+    assert ops.dtype(x) == "bfloat16"
+    back = ops.cast(ops.float32(x), "bfloat16")
+    assert back.dtype == x.dtype
+    np.testing.assert_array_equal(back.view(np.uint16), x.view(np.uint16))
