@@ -12,7 +12,7 @@ from hvd_compress.feedback import ErrorFeedback
 from hvd_compress.parameters import Parameter, check_parameters, checked, flag, integer, nested, parameters_of
 from hvd_compress.registry import codec_class, parse_config, reject_unknown
 
-__all__ = ["BySize", "compose", "compose_config", "wrapper_parameters"]
+__all__ = ["BySize", "compose", "compose_config", "wrapper_defaults", "wrapper_parameters"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,12 @@ def wrapper_parameters() -> dict[str, Parameter]:
     return {name: parameter for name, (parameter, _) in declared.items() if name != "codec"}
 
 
+def wrapper_defaults(codec: Codec) -> dict[str, Any]:
+    """Defaults of the parameters that `compose` takes beside those of `codec`."""
+    defaults = {name: declared.default for name, (_, declared) in parameters_of(BySize).items() if name != "codec"}
+    return {"error_feedback": codec.feedback in (Feedback.USUAL, Feedback.REQUIRED), **defaults}
+
+
 def compose(name: str, **parameters: Any) -> BySize:
     """Build a codec with the wrappers around it.
 
@@ -85,16 +91,14 @@ error_feedback, min_elements, min_ndim
     own, wrappers = parameters_of(cls), wrapper_parameters()
     reject_unknown(cls.__name__, parameters, {**own, **wrappers})
     codec: Codec = cls(**{key: value for key, value in parameters.items() if key in own})
-    usual = codec.feedback in (Feedback.USUAL, Feedback.REQUIRED)
-    wanted = parameters.get("error_feedback", usual)
-    if checked(cls.__name__, "error_feedback", wrappers["error_feedback"], wanted):
+    chosen = wrapper_defaults(codec) | {key: value for key, value in parameters.items() if key in wrappers}
+    if checked(cls.__name__, "error_feedback", wrappers["error_feedback"], chosen.pop("error_feedback")):
         codec = ErrorFeedback(codec)
     elif codec.feedback is Feedback.REQUIRED:
         raise ValueError(
             f"{cls.__name__}: error_feedback must be true with {codec!r}, which shrinks every gradient without it"
         )
-    sizes = {key: value for key, value in parameters.items() if key in parameters_of(BySize)}
-    return BySize(codec, **sizes)
+    return BySize(codec, **chosen)
 
 
 def compose_config(config: Mapping[str, Any] | str) -> BySize:

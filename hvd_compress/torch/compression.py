@@ -10,7 +10,7 @@ import horovod.torch as hvd
 import torch
 
 from hvd_compress.parameters import parameters_of
-from hvd_compress.policy import compose, compose_config, wrapper_parameters
+from hvd_compress.policy import compose, compose_config, wrapper_defaults, wrapper_parameters
 from hvd_compress.registry import codec_class, codec_names
 from hvd_compress.torch.compressor import Compressor
 
@@ -49,6 +49,8 @@ class Compression(hvd.Compression):  # type: ignore[misc]
         TypeError, ValueError
             As the codec's own method; ``ValueError`` also for a string of another form.
         """
+        if not isinstance(config, str | Mapping):
+            raise TypeError(f"config must be a mapping or a string, got {config!r}")
         for name in ("none", "fp16"):
             if config == name or config == {"name": name}:
                 return getattr(cls, name)
@@ -66,20 +68,45 @@ def _codecs() -> list[str]:
 
 
 def _factory(name: str) -> Callable[..., Compressor]:
-    def make(**parameters: Any) -> Compressor:
+    cls = codec_class(name)
+    declared = {key: field.default for key, (_, field) in parameters_of(cls).items()}
+    defaults = {**declared, **wrapper_defaults(cls()), **dict.fromkeys(_OWN)}
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD if key in declared else inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+            )
+            for key, default in defaults.items()
+        ]
+    )
+
+    def make(*positional: Any, **parameters: Any) -> Compressor:
+        if len(positional) > len(declared):
+            raise TypeError(f"{cls.__name__}: {len(positional)} values without a name; allowed: {', '.join(declared)}")
+        for key, value in zip(declared, positional, strict=False):
+            if key in parameters:
+                raise TypeError(f"{cls.__name__}: {key} must be given once, got {value!r} and {parameters[key]!r}")
+            parameters[key] = value
         own = {key: parameters.pop(key) for key in _OWN if key in parameters}
         return Compressor(compose(name, **parameters), **own)
 
-    cls = codec_class(name)
-    declared = {key: field.default for key, (_, field) in parameters_of(cls).items()}
-    wrappers = dict.fromkeys(wrapper_parameters(), inspect.Parameter.empty)
-    defaults = {**declared, **wrappers, **dict.fromkeys(_OWN)}
     make.__name__ = make.__qualname__ = name
-    make.__doc__ = cls.__doc__
-    make.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=value) for key, value in defaults.items()]
-    )
+    make.__doc__ = _documentation(name, defaults)
+    make.__signature__ = signature  # type: ignore[attr-defined]
     return make
+
+
+def _documentation(name: str, defaults: Mapping[str, Any]) -> str:
+    cls = codec_class(name)
+    known = {key: parameter for key, (parameter, _) in parameters_of(cls).items()} | wrapper_parameters()
+    lines = [f"{inspect.getdoc(cls)}", "", "This method makes a compressor of it for Horovod and takes", ""]
+    for key in defaults:
+        if key in known:
+            lines.append(f"{key} : {known[key].allowed}\n    {known[key].meaning[0].upper()}{known[key].meaning[1:]}.")
+    lines.append(f"{', '.join(_OWN)}\n    See `hvd_compress.torch.Compressor`.")
+    return "\n".join(lines)
 
 
 for _name in _codecs():

@@ -167,8 +167,12 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if group not in self._sessions:
             scaler = self._grad_scaler
             self._sessions[group] = Session(group.prefix, None if scaler is None else scaler.get_scale)
-            self._sessions[group].load_state_dict(self._loaded)
+            self._load(group)
         return self._sessions[group]
+
+    def _load(self, group: Group) -> None:
+        own = {key: value for key, value in self._loaded.items() if key in group.keys}
+        self._sessions[group].load_state_dict(own)
 
     def _warn_unless_it_pays(self, codec: Any, spec: Any, site: Site) -> None:
         if self._warned or codec.reduction is Reduction.SUM:
@@ -207,8 +211,8 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if not isinstance(state_dict, Mapping) or "tensors" not in state_dict:
             raise ValueError(f"state_dict must come from a compressor's state_dict(), got {type(state_dict).__name__}")
         self._loaded = dict(state_dict["tensors"])
-        for session in self._sessions.values():
-            session.load_state_dict(self._loaded)
+        for group in self._sessions:
+            self._load(group)
 
 
 class _explained:

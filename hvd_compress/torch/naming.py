@@ -22,11 +22,14 @@ class Group:
         Put before the names of this group's tensors wherever groups must not mix.
     names : dict
         Parameter -> name. Empty for ``hvd.allreduce``.
+    keys : set of str
+        Names with the prefix.
     """
 
     def __init__(self, prefix: str, names: dict[torch.Tensor, str]) -> None:
         self.prefix = prefix
         self.names: dict[torch.Tensor, str] = {}
+        self.keys: set[str] = set()
         self._order: list[torch.Tensor] = []
         self._next = 0
         self.include(names)
@@ -36,6 +39,7 @@ class Group:
         # Backward passes reach the last layers first; after one step the order is the observed one.
         self._order += [parameter for parameter in reversed(names) if parameter not in self.names]
         self.names.update(names)
+        self.keys.update(self.prefix + name for name in names.values())
 
     def name_of(self, gradient: torch.Tensor, hint: torch.Tensor | None) -> str:
         """Name of the parameter whose gradient this is; `hint` is believed where none has it (a dense copy)."""
@@ -75,7 +79,9 @@ class Names:
         """Return the group and the name of a tensor."""
         if caller.optimizer is None:
             prefix = f"{_set_prefix(caller)}call/"
-            return self._calls.setdefault(prefix + caller.name, Group(prefix, {})), caller.name
+            group = self._calls.setdefault(prefix + caller.name, Group(prefix, {}))
+            group.keys.add(prefix + caller.name)
+            return group, caller.name
         if caller.optimizer not in self._optimizers:
             self._optimizers[caller.optimizer] = self._enrol(caller)
         group = self._optimizers[caller.optimizer]
