@@ -1,0 +1,175 @@
+"""What README.md says is so: its tables, its commands, its code, run as a reader would run them."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_compress import TensorSpec
+from hvd_compress.cli.list import FEEDBACK
+from hvd_compress.codec import Codec, Reduction
+from hvd_compress.launch import run_workers
+from hvd_compress.parameters import parameters_of
+from hvd_compress.policy import BySize, wrapper_parameters
+from hvd_compress.registry import codec_class, codec_from_config, codec_names, parse_config
+from hvd_compress.wire import row_nbytes
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+PROGRAM = """
+import json, sys, zlib
+from pathlib import Path
+import horovod.torch as hvd
+import torch
+
+hvd.init()
+diff, *blocks = json.loads(sys.argv[1])
+
+
+def crc32(model):
+    return zlib.crc32(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
+
+
+def fresh():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    generator = torch.Generator().manual_seed(hvd.rank())
+    inputs = torch.randn(8, 64, generator=generator)
+    return {
+        "hvd": hvd,
+        "torch": torch,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "loss_of": lambda model: torch.nn.functional.mse_loss(model(inputs).float(), inputs),
+        "tensor": torch.randn(100, 100, generator=generator),
+        "device": torch.device("cpu"),
+        "folder": Path(sys.argv[2]),
+    }
+
+
+for block in blocks:
+    names = fresh()
+    before = crc32(names["model"])
+    if "DistributedOptimizer" in block:
+        exec("from hvd_compress.torch import Compression", names)
+    else:
+        exec(diff, names)
+        names["compression"] = names["optimizer"]._compression
+        names["loss_of"](names["model"]).backward()
+        names["optimizer"].step()
+    exec(block, names)
+    after = crc32(names["model"])
+    assert after != before, block
+    assert len(set(hvd.allgather_object(after))) == 1, block
+    if "mean" in names:
+        assert len(set(hvd.allgather_object(names["mean"].numpy().tobytes()))) == 1, block
+(Path(sys.argv[2]) / f"ran-{hvd.rank()}").write_text(str(len(blocks)))
+"""
+
+
+def fenced(language: str) -> list[str]:
+    """Blocks of code in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+
+
+def rows_below(header: str) -> list[list[str]]:
+    """Cells of the table whose first line begins with `header`."""
+    _, _, rest = TEXT.partition(f"\n| {header} |")
+    table = rest.partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+CODECS = {row[0].strip("`"): row[1:] for row in rows_below("config")}
+
+
+def codec_of(config: str) -> Codec:
+    return codec_from_config(parse_config(config))
+
+
+def handed_over(codec: Codec) -> int:
+    """Bytes that one worker hands to Horovod for the gradient that the table is about."""
+    spec = TensorSpec((1000, 1000), "float32")
+    return codec.payload_nbytes(spec) if codec.reduction is Reduction.SUM else row_nbytes(codec, spec)
+
+
+def test_the_users_change_is_two_added_lines() -> None:
+    (diff,) = fenced("diff")
+    assert [line[0] for line in diff.splitlines() if line and line[0] != " "] == ["+", "+"]
+
+
+def test_the_table_has_every_codec() -> None:
+    assert {codec_of(config).name for config in CODECS} == {
+        name for name in codec_names() if not codec_class(name).wrapper
+    }
+
+
+@pytest.mark.parametrize("config", CODECS)
+def test_the_table_says_of_a_codec_what_the_code_says(config: str) -> None:
+    codec = codec_of(config)
+    assert CODECS[config] == [
+        codec.paper,
+        codec.reduction.name.lower(),
+        f"{handed_over(codec):,}",
+        "yes" if codec.unbiased else "no",
+        FEEDBACK[codec.feedback.name.lower()],
+    ]
+
+
+def test_the_wrappers_parameters_are_all_there_with_their_defaults() -> None:
+    rows = {row[0].strip("`"): row[1] for row in rows_below("parameter")}
+    sizes = {name: str(field.default) for name, (_, field) in parameters_of(BySize).items() if name != "codec"}
+    assert rows.keys() == {*wrapper_parameters(), "named_parameters", "grad_scaler"}
+    assert {name: rows[name] for name in sizes} == sizes
+
+
+@pytest.mark.parametrize("number", range(len(fenced("pycon"))))
+def test_interpreter_sessions_print_what_is_written(number: int) -> None:
+    session = doctest.DocTestParser().get_doctest(fenced("pycon")[number], {}, "README.md", None, None)
+    said: list[str] = []
+    result = doctest.DocTestRunner().run(session, out=said.append)
+    assert result.attempted > 0
+    assert result.failed == 0, "".join(said)
+
+
+@pytest.mark.parametrize("number", range(len(fenced("console"))))
+def test_commands_print_what_is_written(number: int) -> None:
+    first, _, expected = fenced("console")[number].partition("\n")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-c", first.removeprefix("$ ")],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "COLUMNS": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
+
+
+def test_the_code_trains_two_workers_to_equal_parameters(tmp_path: Path) -> None:
+    (diff,) = fenced("diff")
+    blocks = fenced("python")
+    assert all(ast.parse(block).body for block in blocks)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    patched = "".join(line[1:] or "\n" for line in diff.splitlines(keepends=True))
+    argv = [sys.executable, str(program), json.dumps([patched, *blocks]), str(tmp_path)]
+    done = run_workers(argv, workers=2, timeout=240, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, done.stdout.decode()
+    assert len(blocks) > 0
+    assert [(tmp_path / f"ran-{rank}").read_text() for rank in range(2)] == [str(len(blocks))] * 2
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"\b(?:scripts|tests)/[\w./]*\w", TEXT)) | {"LICENSE"}))
+def test_files_that_are_named_exist(path: str) -> None:
+    assert (ROOT / path).exists()
