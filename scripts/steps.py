@@ -18,6 +18,8 @@ FULL_BYTES = 50 * 2**20
 DISK_WORDS = re.compile(r"No space left on device|Disk quota exceeded|\[Errno 28\]")
 NETWORK_WORDS = re.compile(
     r"NewConnectionError|ConnectionError|ConnectTimeout|ReadTimeout|Max retries exceeded|ProxyError|NameResolutionError"
+    # What pip says last of all where it could reach no index.
+    r"|from versions: none"
 )
 SECONDS_BETWEEN_LINES = 60.0
 SECONDS_TO_END = 10.0
