@@ -24,7 +24,7 @@ from hvd_compress.study.errors import UsageError
 UNKNOWN, END = "<unk>", "<eos>"
 VOCABULARY_SIZE = 10_000
 TRAIN_SHARE, VALIDATION_SHARE = 0.90, 0.05
-_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
 
 
 def read_lines(path: Path | None = None) -> list[str]:

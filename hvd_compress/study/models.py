@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from hvd_compress.study.errors import UsageError
+
 State = tuple[Tensor, Tensor]
 LSTM_SIZES = {"small": 100, "medium": 300, "large": 500}
 LAYERS = 2
@@ -59,16 +61,21 @@ class LSTMLanguageModel(nn.Module):
         return zeros, zeros.clone()
 
 
+def check_size(size: str) -> None:
+    """Raise a UsageError if there is no model of that size."""
+    if size not in LSTM_SIZES:
+        raise UsageError(f"size must be one of {', '.join(LSTM_SIZES)}, got {size!r}")
+
+
 def build_model(size: str, vocabulary_size: int, dropout: float = 0.0) -> LSTMLanguageModel:
     """The language model called ``small``, ``medium`` or ``large``.
 
     Raises
     ------
-    ValueError
+    UsageError
         No such size.
     """
-    if size not in LSTM_SIZES:
-        raise ValueError(f"size must be one of {', '.join(LSTM_SIZES)}, got {size!r}")
+    check_size(size)
     return LSTMLanguageModel(vocabulary_size, LSTM_SIZES[size], dropout)
 
 
