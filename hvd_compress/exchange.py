@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Protocol
 
 from hvd_compress.codec import (
-    EMPTY,
     FLOAT_DTYPES,
     NONFINITE,
-    NORMAL,
     Array,
     Codec,
     Payload,
@@ -18,11 +16,9 @@ from hvd_compress.codec import (
 )
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.wire import pack, row_nbytes, seal, tag_of, unpack, unseal
+from hvd_compress.wire import add_payload, pack, row_nbytes, seal, tag_of, unpack, unseal
 
 __all__ = ["Collective", "Pending", "receive", "send", "spec_of"]
-
-_LARGEST = 2**31
 
 
 class Collective(Protocol):
@@ -51,14 +47,10 @@ def spec_of(ops: Kernels, x: Array) -> TensorSpec:
     ------
     TypeError
         If it is no floating-point array.
-    ValueError
-        If it has 2**31 or more elements.
     """
     spec = TensorSpec(ops.shape(x), ops.dtype(x))
     if spec.dtype not in FLOAT_DTYPES:
         raise TypeError(f"gradient's dtype must be one of {', '.join(FLOAT_DTYPES)}, got {spec.dtype}")
-    if spec.numel >= _LARGEST:
-        raise ValueError(f"a gradient must have fewer than 2**31 elements to be compressed, got {spec.numel}")
     return spec
 
 
@@ -145,14 +137,5 @@ def _sum_rows(ops: Kernels, gathered: Array, pending: Pending, into: Array | Non
     for rank in range(site.world_size):
         row = gathered[rank * width : (rank + 1) * width]
         payload = unpack(ops, unseal(ops, row, codec.payload_nbytes(spec), tag), codec, spec)
-        total = _add_payload(ops, total, payload, pending)
+        total = add_payload(ops, codec, total, payload, spec, site)
     return total
-
-
-def _add_payload(ops: Kernels, total: Array, payload: Payload, pending: Pending) -> Array:
-    codec, spec, site, _ = pending
-    return ops.cond(
-        payload.flag == NORMAL,
-        lambda: codec.add_decoded(ops, total, payload, spec, site),
-        lambda: ops.cond(payload.flag == EMPTY, lambda: total, lambda: total + float("nan")),
-    )

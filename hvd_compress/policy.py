@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hvd_compress.chunks import Chunked
 from hvd_compress.codec import Codec, Feedback, TensorSpec
 from hvd_compress.codecs.none import Dense
 from hvd_compress.feedback import ErrorFeedback
@@ -13,6 +14,10 @@ from hvd_compress.parameters import Parameter, check_parameters, checked, flag, 
 from hvd_compress.registry import codec_class, parse_config, reject_unknown
 
 __all__ = ["BySize", "compose", "compose_config", "wrapper_defaults", "wrapper_parameters"]
+
+
+_LARGEST = 2**31
+"""Entries from which on a tensor is compressed in pieces."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class BySize:
         """Return the codec for one tensor."""
         if spec.numel < self.min_elements or len(spec.shape) < self.min_ndim:
             return Dense()
-        return self.codec.for_tensor(name, spec)
+        codec = self.codec.for_tensor(name, spec)
+        return codec if spec.numel < _LARGEST else Chunked(codec)
 
 
 @dataclass(frozen=True)

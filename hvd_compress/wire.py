@@ -16,7 +16,7 @@ from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.registry import config_of
 
-__all__ = ["flag_of", "pack", "row_nbytes", "seal", "tag_of", "unpack", "unseal"]
+__all__ = ["add_payload", "flag_of", "pack", "row_nbytes", "seal", "tag_of", "unpack", "unseal"]
 
 VERSION = 1
 _SEAL = 8
@@ -65,6 +65,15 @@ def unpack(ops: Kernels, packed: Array, codec: Codec, spec: TensorSpec) -> Paylo
         parts.append(packed[start : start + nbytes])
         start += nbytes
     return Payload(tuple(parts), flag, counts)
+
+
+def add_payload(ops: Kernels, codec: Codec, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+    """Add what a received payload says, by its flag, to float32 `total`, which may be overwritten."""
+    return ops.cond(
+        payload.flag == NORMAL,
+        lambda: codec.add_decoded(ops, total, payload, spec, site),
+        lambda: ops.cond(payload.flag == EMPTY, lambda: total, lambda: total + float("nan")),
+    )
 
 
 def tag_of(codec: Codec, site: Site) -> int:

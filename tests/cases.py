@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Site, TopK
+from hvd_compress.chunks import Chunked
 from hvd_compress.ops import Kernels, ops_for
 
 SITE = Site("fc.weight", step=7, rank=0, world_size=1)
@@ -36,6 +37,8 @@ CODECS: list[Codec] = [
     ErrorFeedback(TopK(density=0.1, value_dtype="float16"), decay=0.5),
     ErrorFeedback(RandomK(density=0.1)),
     ErrorFeedback(Cast(dtype="bfloat16")),
+    Chunked(ErrorFeedback(TopK(density=0.1)), size=100),
+    Chunked(RandomK(density=0.1), size=100),
 ]
 
 
