@@ -9,21 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from hvd_compress.codecs._sparse import kept_count
-from hvd_compress.generator import Site
-from hvd_compress.ops import ops_for
+from hvd_compress import Reduction, Site, TensorSpec, ops_for
+from hvd_compress.torch import Compressor
 from tests.parallel.models import (
-    CODECS,
     Gather,
     Tensors,
-    assert_in_sync,
-    bits,
     compressor,
     dearer_than_dense,
     everything,
     feedback_codecs,
     ledger_gap,
-    loss_of,
     network,
     noise,
     residuals,
@@ -69,9 +64,8 @@ def test_random_selection_is_shared_and_new_at_every_step(hvd: Any, rank: int, g
         optimizer.synchronize()
         assert model.w.grad.shape == (64, 32)
         chosen.append(model.w.grad.reshape(-1).nonzero().reshape(-1).tolist())
-        # An entry is a mean of two positive numbers if the ranks chose alike, so nothing is lost by cancelling.
-        zeroed = (residuals(compression)["w"] == 0).nonzero().reshape(-1).tolist()
-        assert set(zeroed) >= set(chosen[-1]) if step == 0 else set(chosen[-1]) <= set(zeroed)
+        # Gradients are positive, so that a residual is zero where this rank has sent its entry and nowhere else.
+        assert chosen[-1] == (residuals(compression)["w"] == 0).nonzero().reshape(-1).tolist()
         assert compression.stats().step.sent_bytes == 205 * 4
     assert [len(indices) for indices in chosen] == [205] * 4
     assert all(theirs == chosen for theirs in gather(chosen))
@@ -83,9 +77,12 @@ def test_unbiased_draws_average_to_the_gradient(hvd: Any, selection: str) -> Non
     """F012."""
     gradient, draws = noise((1000,), 3), 2000
     compression = compressor(everything(f"randomk:density=0.1,mode=unbiased,selection={selection},seed=5"))
+    # Draws differ by step and by name, so that many can travel together.
+    copies = [gradient.clone() for _ in range(100)]
     total = torch.zeros(1000, dtype=torch.float64)
-    for _ in range(draws):
-        total += hvd.allreduce(gradient, name="tests.unbiased", compression=compression).double()
+    for _ in range(draws // len(copies)):
+        decoded = hvd.grouped_allreduce(copies, name="tests.unbiased", compression=compression)
+        total += torch.stack(decoded).double().sum(0)
     # An entry comes with probability 1/10 and is 10 times as large then: variance 9 g^2.
     errors = (total / draws - gradient).abs() / (3 * gradient.abs() / draws**0.5)
     assert errors.max().item() <= 5
@@ -137,42 +134,30 @@ def test_what_was_not_sent_comes_with_the_next_gradient(hvd: Any, rank: int, gat
     compression = compressor(config)
     model = Tensors({"w": (64, 32)})
     optimizer = wrap(hvd, model, compression)
-    before, delivered = None, []
+    before = None
     for step in range(10):
         gradient = torch.zeros(64, 32) if step == 1 else noise((64, 32), step, rank)
         optimizer.zero_grad()
         model.push({"w": gradient})
         optimizer.synchronize()
+        if step == 1:
+            assert model.w.grad.abs().max() > 0
+            assert torch.allclose(model.w.grad, delivered(gather, compression, before, rank), *closeness(compression))
         after = residuals(compression)["w"]
-        assert ledger_gap(gather, gradient, before, after, model.w.grad) <= 1e-6
-        delivered.append(model.w.grad.clone())
+        assert ledger_gap(gather, gradient, before, after, model.w.grad) <= max(1e-6, closeness(compression)[0])
         before = after
-    assert delivered[1].abs().max() > 0
-    # Only what was left over can come at the second step: nobody had a gradient then.
-    assert gather(bits(delivered[1])) == [bits(delivered[1])] * 2
 
 
-@feedback_codecs
-def test_second_step_delivers_exactly_the_codecs_choice_of_the_residual(
-    hvd: Any, rank: int, gather: Gather, config: str
-) -> None:
-    """F015."""
-    compression = compressor(config)
-    model = Tensors({"w": (64, 32)})
-    optimizer = wrap(hvd, model, compression)
-    model.push({"w": noise((64, 32), rank)})
-    optimizer.synchronize()
-    left = residuals(compression)["w"]
-    optimizer.zero_grad()
-    model.push({"w": torch.zeros(64, 32)})
-    optimizer.synchronize()
-    codec, ops = compression.policy.codec.inner, ops_for(left)
-    spec = compression.policy.codec, None
-    del spec
+def delivered(gather: Gather, compression: Compressor, residual: torch.Tensor, rank: int) -> torch.Tensor:
+    """Return the mean of what the ranks can send of their residuals at the second step."""
+    codec, ops, spec = compression.policy.codec.inner, ops_for(residual), TensorSpec((64, 32), "float32")
     site = Site("w", 1, rank, 2)
-    payload, _ = codec.encode(ops, left, {}, site)
-    from hvd_compress.codec import TensorSpec
+    payload, _ = codec.encode(ops, residual, {}, site)
+    return torch.stack(gather(codec.decode(ops, payload, spec, site))).mean(0).reshape(64, 32)
 
-    mine = codec.decode(ops, payload, TensorSpec((2048,), "float32"), site)
-    first, second = gather(mine)
-    assert torch.allclose((first + second) / 2, model.w.grad.reshape(-1), rtol=1e-6, atol=1e-9)
+
+def closeness(compression: Compressor) -> tuple[float, float]:
+    """Return the relative and absolute tolerance: the sum of float16 payloads is rounded, which no residual sees."""
+    codec = compression.policy.codec.inner
+    halves = codec.reduction is Reduction.SUM and "float16" in repr(codec)
+    return (2.0**-10, 2.0**-24) if halves else (1e-6, 1e-9)
