@@ -91,7 +91,7 @@ class Payload(NamedTuple):
         GATHER: 1-D uint8 sections in wire order, without the header. SUM: one 1-D float array.
     flag : 0-d array, optional
         `NORMAL`, `NONFINITE` or `EMPTY`. None in a SUM payload that shows by itself that it is not finite.
-    counts : tuple
+    counts : tuple of int
         The header's counts (GATHER only).
     kept : array, optional
         Indices that this rank selected. Never sent: it saves the error feedback from decoding them again.
@@ -99,7 +99,7 @@ class Payload(NamedTuple):
 
     parts: tuple[Array, ...]
     flag: Any = None
-    counts: tuple[Any, ...] = ()
+    counts: tuple[int, ...] = ()
     kept: Array = None
 
 
@@ -140,6 +140,20 @@ class Codec(ABC):
     def feedback(self) -> Feedback:
         """What error feedback does for this codec."""
         return Feedback.OPTIONAL
+
+    @property
+    def companion(self) -> Codec | None:
+        """The codec for tensors that are too small to compress; None for plain dense ones."""
+        return None
+
+    @property
+    def has_momentum(self) -> bool:
+        """Whether the codec applies momentum, so that the optimizer must not."""
+        return False
+
+    def at_step(self, step: int) -> Codec:
+        """Return the codec of one step; schedules choose here, ranks agree without talking."""
+        return self
 
     def for_tensor(self, name: str, spec: TensorSpec) -> Codec:
         """Return the codec that handles this tensor; policies choose here, ranks agree without talking."""
@@ -193,19 +207,29 @@ class Codec(ABC):
         """Return what `payload` failed to say of float32 `x`, which may be overwritten."""
         return x - self.decode(ops, payload, spec, site)
 
+    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+        """Turn the combined gradient, shape (n,), into what the optimizer gets; return it and the new state.
+
+        Both are as on every other rank. `reduced` may be overwritten, `state` not.
+        """
+        return reduced, state
+
     def rescale(self, state: State, factor: float) -> State:
         """Return the state as if all gradients so far had been `factor` times as large (loss scaling)."""
         return {key: value * factor for key, value in state.items()}
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
-        """Counts in the header of a normal payload (GATHER only)."""
+        """Counts in the header of a normal payload (GATHER only), where they do not depend on the data."""
         return (spec.numel,)
 
     @abstractmethod
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
-        """Bytes of each part of a payload."""
+        """Bytes of each part of a payload; where sizes vary, the most that the last one can have."""
 
     def payload_nbytes(self, spec: TensorSpec) -> int:
-        """Bytes of a payload, header included, without the seal that the wire layer adds."""
+        """Bytes of a payload, header included, without the seal that the wire layer adds.
+
+        Exact where sizes are fixed, else the most that it can be.
+        """
         header = 4 + 4 * len(self.counts(spec)) if self.reduction is Reduction.GATHER else 0
         return header + sum(self.part_nbytes(spec))

@@ -16,7 +16,7 @@ from hvd_compress.codec import (
 )
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.wire import add_payload, pack, row_nbytes, seal, tag_of, unpack, unseal
+from hvd_compress.wire import add_payload, pack, seal, split_rows, tag_of, unpack, unseal
 
 __all__ = ["Collective", "Pending", "receive", "send", "spec_of"]
 
@@ -75,23 +75,27 @@ def send(
     state : mapping
         The codec's new state.
     """
-    spec = spec_of(ops, x)
+    spec, codec = spec_of(ops, x), codec.at_step(site.step)
     with ops.quiet():
         payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
     if codec.reduction is Reduction.SUM:
         return _poisoned(ops, payload), Pending(codec, spec, site, None), state
-    row = seal(ops, pack(ops, payload), tag_of(codec, site))
+    row = seal(ops, pack(ops, payload), tag_of(codec, site), codec.fixed_size)
     handle = collective.allgather(row, site.name)
     return ops.constant((1.0,), "float32"), Pending(codec, spec, site, handle), state
 
 
-def receive(ops: Kernels, reduced: Array, pending: Pending, collective: Collective, into: Array | None = None) -> Array:
+def receive(
+    ops: Kernels, reduced: Array, pending: Pending, state: State, collective: Collective, into: Array | None = None
+) -> tuple[Array, State]:
     """Finish the exchange of one gradient.
 
     Parameters
     ----------
     reduced : array
         What the stock allreduce made of the array that `send` returned.
+    state : mapping
+        The tensor's state, from `send`.
     into : array, optional
         Array of the gradient's size that may be overwritten with the result.
 
@@ -99,6 +103,8 @@ def receive(ops: Kernels, reduced: Array, pending: Pending, collective: Collecti
     -------
     array
         The combined gradient in the shape and dtype of the original. Not finite if any rank's was not.
+    state : mapping
+        The tensor's new state.
 
     Raises
     ------
@@ -112,7 +118,8 @@ def receive(ops: Kernels, reduced: Array, pending: Pending, collective: Collecti
         else:
             total = _sum_rows(ops, collective.wait(handle), pending, into)
             result = ops.scale(total, ops.float32(ops.flatten(reduced)) / site.world_size)
-    return ops.cast(ops.reshape(result, spec.shape), spec.dtype)
+        result, state = codec.absorb(ops, result, state)
+        return ops.cast(ops.reshape(result, spec.shape), spec.dtype), state
 
 
 def _poisoned(ops: Kernels, payload: Payload) -> Array:
@@ -126,16 +133,9 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
 
 def _sum_rows(ops: Kernels, gathered: Array, pending: Pending, into: Array | None) -> Array:
     codec, spec, site, _ = pending
-    width = row_nbytes(codec, spec)
-    if ops.shape(gathered)[0] != width * site.world_size:
-        raise ValueError(
-            f"{ops.shape(gathered)[0]} bytes came from {site.world_size} ranks, expected {width} from each: "
-            "their settings differ"
-        )
     total = ops.zeros(spec.numel) if into is None else ops.fill_zero(ops.flatten(into))
     tag = tag_of(codec, site)
-    for rank in range(site.world_size):
-        row = gathered[rank * width : (rank + 1) * width]
-        payload = unpack(ops, unseal(ops, row, codec.payload_nbytes(spec), tag), codec, spec)
+    for row in split_rows(ops, gathered, codec, spec, site.world_size):
+        payload = unpack(ops, unseal(ops, row, codec, spec, tag), codec, spec)
         total = add_payload(ops, codec, total, payload, spec, site)
     return total

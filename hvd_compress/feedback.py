@@ -71,6 +71,10 @@ class ErrorFeedback(Codec):
     def feedback(self) -> Feedback:
         return Feedback.REFUSED
 
+    @property
+    def companion(self) -> Codec | None:
+        return self.inner.companion
+
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {**self.inner.init(ops, spec), "residual": ops.zeros(spec.numel)}
 

@@ -5,27 +5,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import FrameType
 from typing import IO, Literal, NamedTuple
 
-Launcher = Literal["mpi", "gloo"]
+from hvd_compress import processes
 
-MARK = "HVD_COMPRESS_LAUNCH"
-GRACE_SECONDS = 5.0
-POLL_SECONDS = 0.05
+Launcher = Literal["mpi", "gloo"]
 
 
 class LaunchError(RuntimeError):
@@ -108,7 +101,6 @@ def run_workers(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-@contextlib.contextmanager
 def started_workers(
     argv: Sequence[str],
     *,
@@ -118,76 +110,13 @@ def started_workers(
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
     cwd: str | Path | None = None,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start `argv` in `workers` processes and yield the launcher's process; on leaving, every one of them is ended.
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """Start `argv` in `workers` processes and give the launcher's process; on leaving, every one of them is ended.
 
     Parameters and errors are those of `run_workers`.
     """
     command = worker_command(argv, workers=workers, launcher=launcher, env=env)
-    mark = uuid.uuid4().hex
-    with (
-        _termination_unwinds(),
-        subprocess.Popen(
-            command.argv,
-            env={**command.env, MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=cwd,
-            # Ctrl-C must reach this process alone: it ends the workers in order, and they do not print tracebacks.
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            end_launch(mark)
-
-
-def end_launch(mark: str) -> None:
-    """End every process whose environment carries `mark`: first asked, and after `GRACE_SECONDS` forced.
-
-    Launchers put their workers into process groups and sessions of their own, and a dead launcher's workers get another
-    parent; the environment is what all descendants share.
-    """
-    deadline = time.monotonic() + GRACE_SECONDS
-    asked: set[int] = set()
-    while running := _marked(mark):
-        forced = time.monotonic() > deadline
-        for pid in running:
-            if forced or pid not in asked:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL if forced else signal.SIGTERM)
-                asked.add(pid)
-        time.sleep(POLL_SECONDS)
-
-
-def _marked(mark: str) -> list[int]:
-    entry = f"{MARK}={mark}".encode()
-    pids = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        # A process of another user, one that just ended, or a zombie has nothing to read.
-        with contextlib.suppress(OSError):
-            if entry in path.read_bytes().split(b"\0"):
-                pids.append(int(path.parent.name))
-    return pids
-
-
-@contextlib.contextmanager
-def _termination_unwinds() -> Iterator[None]:
-    """Turn SIGTERM into SystemExit while workers run, so that ``finally`` ends them; leave a caller's handler alone."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    return processes.started(command.argv, env=command.env, stdout=stdout, stderr=stderr, cwd=cwd)
 
 
 def _mpirun(environment: dict[str, str]) -> list[str]:

@@ -44,7 +44,7 @@ class BySize:
     def for_tensor(self, name: str, spec: TensorSpec) -> Codec:
         """Return the codec for one tensor."""
         if spec.numel < self.min_elements or len(spec.shape) < self.min_ndim:
-            return Dense()
+            return self.codec.companion or Dense()
         codec = self.codec.for_tensor(name, spec)
         return codec if spec.numel < _LARGEST else Chunked(codec)
 

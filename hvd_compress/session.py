@@ -31,6 +31,11 @@ class Slot:
         """A state whose arrays the next one may overwrite."""
         return self._spare
 
+    @property
+    def newest(self) -> State:
+        """The state that waits, else the one in effect."""
+        return self.state if self._waiting is None else self._waiting
+
     def hold(self, state: State) -> None:
         """Keep a new state waiting for `settle`."""
         if state is not self.state:

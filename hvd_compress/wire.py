@@ -2,7 +2,8 @@
 
 A row is ``<BBH`` version, flags, 0, then the codec's counts as uint32, then its sections, filled with zeros to a
 multiple of 8 bytes, then the 8-byte seal: a check word over the row so far, and the crc32 of codec, tensor name and
-step, by which ranks notice that one of them is elsewhere. Everything is little-endian.
+step, by which ranks notice that one of them is elsewhere. Rows of a codec whose sizes vary begin with the payload's
+length as uint64. Everything is little-endian.
 """
 
 from __future__ import annotations
@@ -16,15 +17,17 @@ from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.registry import config_of
 
-__all__ = ["add_payload", "flag_of", "pack", "row_nbytes", "seal", "tag_of", "unpack", "unseal"]
+__all__ = ["add_payload", "flag_of", "pack", "row_nbytes", "seal", "split_rows", "tag_of", "unpack", "unseal"]
 
 VERSION = 1
 _SEAL = 8
+_LENGTH = 8
 
 
 def row_nbytes(codec: Codec, spec: TensorSpec) -> int:
-    """Bytes that one rank hands to the allgather: payload, filling and seal."""
-    return -(-codec.payload_nbytes(spec) // 8) * 8 + _SEAL
+    """Bytes that one rank hands to the allgather: payload, filling and seal; the most where sizes vary."""
+    length = 0 if codec.fixed_size else _LENGTH
+    return length + -(-codec.payload_nbytes(spec) // 8) * 8 + _SEAL
 
 
 def flag_of(ops: Kernels, values: Array) -> Array:
@@ -50,9 +53,13 @@ def unpack(ops: Kernels, packed: Array, codec: Codec, spec: TensorSpec) -> Paylo
     ValueError
         Wrong length, version, flags or count.
     """
-    length, expected = ops.shape(packed)[0], codec.payload_nbytes(spec)
-    if length != expected:
-        raise ValueError(f"payload: {length} bytes, expected {expected}")
+    length, most = ops.length(packed), codec.payload_nbytes(spec)
+    if codec.fixed_size:
+        ops.require(length == most, f"payload: {length} bytes, expected {most}")
+    else:
+        least = most - codec.part_nbytes(spec)[-1]
+        ops.require(length >= least, f"payload: {length} bytes, expected at least {least}")
+        ops.require(length <= most, f"payload: {length} bytes, expected at most {most}")
     flag, normal = packed[1], packed[1] == NORMAL
     ops.require(packed[0] == VERSION, f"payload: unknown version, expected {VERSION}")
     ops.require(flag <= EMPTY, "payload: flags must be 0, 1 or 2")
@@ -82,13 +89,40 @@ def tag_of(codec: Codec, site: Site) -> int:
     return zlib.crc32(struct.pack("<Q", site.step), zlib.crc32(words))
 
 
-def seal(ops: Kernels, packed: Array, tag: int) -> Array:
-    """Fill a packed payload to a multiple of 8 bytes and append the seal."""
-    filled = ops.concat([packed, ops.zeros(-ops.shape(packed)[0] % 8, "uint8")])
+def seal(ops: Kernels, packed: Array, tag: int, fixed_size: bool = True) -> Array:
+    """Make a row of a packed payload."""
+    length = ops.length(packed)
+    parts = [packed, ops.zeros(-length % 8, "uint8")]
+    if not fixed_size:
+        parts.insert(0, ops.to_bytes(ops.constant((length,), "int64")))
+    filled = ops.concat(parts)
     return ops.concat([filled, _seal_of(ops, filled, tag)])
 
 
-def unseal(ops: Kernels, row: Array, payload_nbytes: int, tag: int) -> Array:
+def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, world_size: int) -> list[Array]:
+    """Split what an allgather returned into the ranks' rows.
+
+    Raises
+    ------
+    ValueError
+        If the length does not fit, because ranks sent different ones or a length was damaged.
+    """
+    length, start, rows = ops.length(gathered), 0, []
+    message = f"{length} bytes from {world_size} ranks do not fit their payloads: their settings differ"
+    for _ in range(world_size):
+        nbytes = row_nbytes(codec, spec)
+        if not codec.fixed_size:
+            ops.require(start + _LENGTH <= length, message)
+            payload = ops.integer(ops.from_bytes(gathered[start : start + _LENGTH], "int64"))
+            ops.require((payload >= 0) & (payload <= codec.payload_nbytes(spec)), "payload was damaged on the way")
+            nbytes = _LENGTH + (payload + 7) // 8 * 8 + _SEAL
+        rows.append(gathered[start : start + nbytes])
+        start = start + nbytes
+    ops.require(start == length, message)
+    return rows
+
+
+def unseal(ops: Kernels, row: Array, codec: Codec, spec: TensorSpec, tag: int) -> Array:
     """Check one rank's row and return the packed payload.
 
     Raises
@@ -102,7 +136,9 @@ def unseal(ops: Kernels, row: Array, payload_nbytes: int, tag: int) -> Array:
     ops.require(
         ops.all(sealed[4:] == expected[4:]), "payload is of another step, tensor or codec: the ranks are out of step"
     )
-    return body[:payload_nbytes]
+    if codec.fixed_size:
+        return body[: codec.payload_nbytes(spec)]
+    return body[_LENGTH : _LENGTH + ops.integer(ops.from_bytes(body[:_LENGTH], "int64"))]
 
 
 def _seal_of(ops: Kernels, filled: Array, tag: int) -> Array:

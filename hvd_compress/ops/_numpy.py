@@ -31,6 +31,9 @@ class NumpyOps(Kernels):
     def shape(self, x: Array) -> tuple[int, ...]:
         return tuple(x.shape)
 
+    def integer(self, x: Array) -> int:
+        return int(x.reshape(()))
+
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         return np.reshape(x, shape)
 

@@ -32,6 +32,9 @@ class TorchOps(Kernels):
     def shape(self, x: Array) -> tuple[int, ...]:
         return tuple(x.shape)
 
+    def integer(self, x: Array) -> int:
+        return int(x)
+
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         return x.reshape(shape)
 

@@ -35,6 +35,14 @@ class ArrayOps(ABC):
     def shape(self, x: Array) -> tuple[int, ...]:
         """Shape, as Python integers."""
 
+    def length(self, x: Array) -> Any:
+        """Length of a 1-D array, as an integer that one can count with: symbolic where a framework traces."""
+        return self.shape(x)[0]
+
+    @abstractmethod
+    def integer(self, x: Array) -> Any:
+        """Value of an int64 array with one entry, as an integer that one can count with, as `length`."""
+
     @abstractmethod
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         """Same entries in row-major order, other shape."""

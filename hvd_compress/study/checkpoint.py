@@ -29,7 +29,6 @@ def _steps(directory: Path, rank: int) -> list[int]:
 def save(directory: Path, step: int, state: dict[str, Any]) -> None:
     """Write this rank's state after ``step`` steps and drop its older ones; every rank calls it."""
     rank = hvd.rank()
-    directory.mkdir(parents=True, exist_ok=True)
     unfinished = directory / f"{_name(step, rank)}.tmp"
     with unfinished.open("wb") as file:
         torch.save(state, file)

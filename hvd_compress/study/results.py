@@ -120,7 +120,6 @@ class RunResult:
 
     def save(self, directory: Path) -> Path:
         """Write ``result.json`` in one go, so that a reader never sees half of it."""
-        directory.mkdir(parents=True, exist_ok=True)
         path = directory / RESULT_FILE
         unfinished = path.with_suffix(".tmp")
         unfinished.write_text(json.dumps(self.as_dict(), indent=2) + "\n", encoding="utf-8")

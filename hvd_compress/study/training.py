@@ -67,6 +67,7 @@ def _prepare(config: TrainConfig) -> tuple[Corpus, Any]:
         compression = _compression(config.compression)
         corpus = load_corpus(config.data)
         _check_shares(config, corpus)
+        _make_folders(config)
     except UsageError as caught:
         error = str(caught)
     agree(error)
@@ -92,6 +93,16 @@ def _check_shares(config: TrainConfig, corpus: Corpus) -> None:
             f"the text has {len(corpus.train)} words to train on and a step needs {needed}; "
             "take a longer text, a smaller batch_size or a smaller sequence_length"
         )
+
+
+def _make_folders(config: TrainConfig) -> None:
+    """Find out before the training, not after, that its results cannot be written."""
+    for folder in (config.out, config.checkpoint):
+        try:
+            if folder:
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
 
 
 def _resume(trainer: Trainer) -> None:

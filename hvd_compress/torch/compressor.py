@@ -32,6 +32,7 @@ class _Context(NamedTuple):
 
     pending: Pending
     session: Session
+    slot: Slot
     collective: HorovodCollective
     into: torch.Tensor | None
 
@@ -127,7 +128,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         session.update(slot, state)
         # hvd.allreduce must leave its input alone; an optimizer takes the result over in place of the gradient.
         into = tensor if caller.optimizer is not None and spec.dtype == "float32" else None
-        return reduced, _Context(pending, session, collective, into), slot
+        return reduced, _Context(pending, session, slot, collective, into), slot
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Finish the exchange of a gradient; called by Horovod.
@@ -152,9 +153,11 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if ctx is None:
             return tensor
         start = perf_counter()
-        pending, session, collective, into = ctx
+        pending, session, slot, collective, into = ctx
         with torch.no_grad(), _explained(pending.site.name, tensor):
-            result: torch.Tensor = receive(ops_for(tensor), tensor, pending, collective, into)
+            result: torch.Tensor
+            result, state = receive(ops_for(tensor), tensor, pending, slot.newest, collective, into)
+            session.update(slot, state)
             session.received(session.commits_late and not bool(torch.isfinite(result).all()))
         end = perf_counter()
         waited = collective.wait_seconds

@@ -99,7 +99,10 @@ class Attempt:
             return ""
         state = f"ended with exit status {status}" if status is not None else f"had not ended after {END_SECONDS:g} s"
         self._processes.close()
-        return f"{self.launch}: every case passed, but the launch {state}\n{self._folder.text('launcher.log')}"
+        parts = [f"{self.launch}: every case passed, but the launch {state}"]
+        for rank in range(self.launch.workers):
+            parts += [f"-------- stacks of rank {rank} --------", readable(self._folder.stacks(rank))]
+        return "\n".join([*parts, "-------- launcher --------", self._folder.text("launcher.log")])
 
 
 class OuterPlugin:

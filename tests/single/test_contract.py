@@ -200,10 +200,10 @@ def test_wire_round_trips_through_the_seal(codec: Codec, backend: str) -> None:
     ops, array = ops_of(backend), ARRAYS["odd"]
     x, spec, tag = to_backend(backend, array), TensorSpec(array.shape, "float32"), tag_of(codec, SITE)
     payload, _ = codec.encode(ops, x, codec.init(ops, spec), SITE)
-    row = seal(ops, pack(ops, payload), tag)
+    row = seal(ops, pack(ops, payload), tag, codec.fixed_size)
     assert to_numpy(row).size == row_nbytes(codec, spec)
     assert row_nbytes(codec, spec) % 8 == 0
-    read = unpack(ops, unseal(ops, row, codec.payload_nbytes(spec), tag), codec, spec)
+    read = unpack(ops, unseal(ops, row, codec, spec, tag), codec, spec)
     assert int(read.flag) == NORMAL
     np.testing.assert_array_equal(
         to_numpy(codec.decode(ops, read, spec, SITE)), to_numpy(codec.decode(ops, payload, spec, SITE))

@@ -134,8 +134,8 @@ def result(sent: int, gathered: int, crc: tuple[int, ...] = (7, 7)) -> RunResult
 
 def test_result_survives_json(tmp_path: Path) -> None:
     run = result(450, 50)
-    path = run.save(tmp_path / "new")
-    assert RunResult.load(tmp_path / "new") == run
+    path = run.save(tmp_path)
+    assert RunResult.load(tmp_path) == run
     values = json.loads(path.read_text(encoding="utf-8"))
     assert values["traffic"]["compressed_ratio"] == 72.0
     assert values["parameters_equal"] is True
