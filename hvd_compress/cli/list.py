@@ -47,7 +47,8 @@ def describe() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``codecs`` and ``wrappers``, JSON-ready. A default of None means that there is no fixed one.
+        ``codecs`` and ``wrappers``, JSON-ready. The wrappers' `error_feedback` has the default None: each codec has its
+        own, among its ``with_defaults``.
     """
     classes = [codec_class(name) for name in codec_names()]
     return {
@@ -110,7 +111,7 @@ def _print(facts: dict[str, Any]) -> None:
         out.print(_parameter_table(codec["parameters"]) if codec["parameters"] else "No parameters of its own.")
         out.print()
     out.print("Every codec also takes the parameters of the wrappers around it:")
-    out.print(_parameter_table(facts["wrappers"]))
+    out.print(_parameter_table(facts["wrappers"], unset="by codec"))
     for wrapper in facts["wrappers"]:
         if wrapper["paper"]:
             out.print(f"Published: {wrapper['name']}: {wrapper['paper']}.")
@@ -127,10 +128,10 @@ def _codec_table(codecs: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _parameter_table(parameters: list[dict[str, Any]]) -> Table:
+def _parameter_table(parameters: list[dict[str, Any]], unset: str = "null") -> Table:
     table = _table("parameter", "default", "allowed", "meaning")
     for parameter in parameters:
-        default = "by codec" if parameter["default"] is None else json.dumps(parameter["default"])
+        default = unset if parameter["default"] is None else json.dumps(parameter["default"])
         table.add_row(parameter["name"], default, parameter["allowed"], parameter["meaning"])
     return table
 
