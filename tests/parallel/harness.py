@@ -30,8 +30,8 @@ CASE_SECONDS = 60.0
 START_SECONDS = 120.0
 """How long ranks may take to start and to collect; seconds are usual, a loaded machine may need more."""
 
-END_SECONDS = 20.0
-"""How long a launch may take to end by itself after its last case."""
+END_SECONDS = 60.0
+"""How long a launch may take to end by itself after its last case; a loaded machine has been seen to need over 20."""
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

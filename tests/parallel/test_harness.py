@@ -19,6 +19,7 @@ import pytest
 from hvd_compress.launch import Launcher
 from tests.parallel import own_launch
 from tests.parallel.harness import FOLDER, REPOSITORY
+from tests.parallel.inner import rank_of_process
 
 pytestmark = pytest.mark.own_launch
 
@@ -36,10 +37,13 @@ if "HVD_COMPRESS_TEST_FOLDER" in os.environ:
         print(RANK, file=starts)
 """
 
+# Importing takes seconds that are not the case's, and only ranks need it.
 DEADLOCK = """
-@pytest.mark.watchdog(15)
+if RANK is not None:
+    import torch, horovod.torch
+
+@pytest.mark.watchdog(8)
 def test_hangs(hvd, rank):
-    import torch
     hvd.allgather(torch.zeros(1), name="only here" if rank else "only there")
 """
 
@@ -120,7 +124,7 @@ def sample(tmp_path: Path) -> Sample:
 
 def test_green_file_is_one_launch_for_each_launcher_and_rank_count(sample: Sample) -> None:
     sample.write(
-        [("mpi", 2), ("mpi", 4), ("gloo", 2)],
+        [("mpi", 4), ("gloo", 2)],
         """
         import torch
 
@@ -135,9 +139,9 @@ def test_green_file_is_one_launch_for_each_launcher_and_rank_count(sample: Sampl
         """,
     )
     run = sample.run()
-    assert list(run.results.values()) == ["PASSED"] * 9, run.output
+    assert list(run.results.values()) == ["PASSED"] * 6, run.output
     assert "test_generator_is_equal_but_string_hashes_differ[mpi-4-2]" in run.results
-    assert run.starts == 2 + 4 + 2
+    assert run.starts == 4 + 2
     assert sample.processes() == []
 
 
@@ -173,7 +177,7 @@ def test_deadlock_fails_by_time_out_and_leaves_no_process(sample: Sample, launch
     run = sample.run()
     assert run.results == {f"test_hangs[{launcher}-2]": "FAILED", f"test_after[{launcher}-2]": "PASSED"}, run.output
     # With Gloo, the rank whose time ends later may see an error, because its peer has gone.
-    assert "no outcome within 15 s on ranks" in run.output
+    assert "no outcome within 8 s on ranks" in run.output
     assert "in test_hangs" in run.output.partition("stacks of rank")[2]
     assert sample.processes() == []
 
@@ -247,14 +251,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def rank_and_variable(name: str) -> tuple[int, str]:
-    import horovod.torch as hvd
-
-    hvd.init()
-    return hvd.rank(), os.environ[name]
+    return rank_of_process(), os.environ[name]
 
 
 def fail_on_last_rank() -> None:
-    if rank_and_variable("PATH")[0] == 1:
+    if rank_of_process() == 1:
         raise ValueError("only on the last rank")
 
 
