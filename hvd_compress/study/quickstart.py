@@ -6,9 +6,8 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
@@ -16,11 +15,10 @@ from hvd_compress.launch import LaunchError, run_workers
 from hvd_compress.study.report import network_note, picture, table
 from hvd_compress.study.results import RESULT_FILE, RunResult
 
-METHODS = {"dense": "none", "topk": "topk:density=0.01"}
+METHODS = {"dense": "none", "top-k": "topk:density=0.01"}
 STEPS = 900
 COLUMNS_PER_WORKER = 10
-# Narrower, the ten columns of the table no longer fit; a pipe has no width of its own.
-TABLE_WIDTH = 110
+POINTS = 9
 
 
 class RunFailed(RuntimeError):
@@ -30,22 +28,26 @@ class RunFailed(RuntimeError):
 def parser() -> argparse.ArgumentParser:
     """Arguments of ``scripts/quickstart.py``."""
     parser = argparse.ArgumentParser(
-        prog="quickstart", description="Train a language model dense and with top-k compression, and compare the two."
+        prog="quickstart",
+        description="Train a language model dense and with top-k compression on this machine, and compare the two.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--gloo", action="store_true", help="start workers with horovodrun --gloo, not mpirun")
-    parser.add_argument("--out", type=Path, default=Path("results/quickstart"), metavar="DIR", help="results")
-    parser.add_argument("--steps", type=_at_least(1), default=STEPS, metavar="N", help="optimizer steps of each run")
-    parser.add_argument("--workers", type=_at_least(2), default=2, metavar="N", help="workers on this machine")
+    parser.add_argument("--gloo", action="store_true", help="start workers with horovodrun --gloo instead of mpirun")
+    parser.add_argument("--out", type=Path, default=Path("results/quickstart"), metavar="DIR", help="folder of results")
+    parser.add_argument("--steps", type=at_least(1), default=STEPS, metavar="N", help="optimizer steps of each run")
+    parser.add_argument("--workers", type=at_least(2), default=2, metavar="N", help="workers on this machine")
     return parser
 
 
-def _at_least(least: int) -> type[int]:
-    def number(text: str) -> int:
+def at_least(least: int) -> Callable[[str], int]:
+    """A converter of arguments that takes integers from ``least`` on."""
+
+    def integer(text: str) -> int:
         if int(text) < least:
             raise argparse.ArgumentTypeError(f"must be at least {least}, got {text}")
         return int(text)
 
-    return number  # type: ignore[return-value]
+    return integer
 
 
 def train_once(script: Path, compression: str, out: Path, arguments: argparse.Namespace) -> RunResult:
@@ -54,28 +56,41 @@ def train_once(script: Path, compression: str, out: Path, arguments: argparse.Na
     Raises
     ------
     RunFailed
-        The run ended with an error, or learned nothing finite.
+        The run ended with an error, diverged, or left the ranks with different parameters.
     """
     (out / RESULT_FILE).unlink(missing_ok=True)
-    command = [sys.executable, str(script), "--compression", compression, "--out", str(out)]
-    command += ["--batch-size", str(COLUMNS_PER_WORKER * arguments.workers)]
-    command += ["--steps", str(arguments.steps), "--evaluate-every", str(max(1, arguments.steps // 9))]
-    launcher: Literal["mpi", "gloo"] = "gloo" if arguments.gloo else "mpi"
+    settings = {
+        "compression": compression,
+        "out": out,
+        "steps": arguments.steps,
+        "batch-size": COLUMNS_PER_WORKER * arguments.workers,
+        "evaluate-every": max(1, arguments.steps // POINTS),
+    }
+    command = [sys.executable, str(script), *(f"--{name}={value}" for name, value in settings.items())]
+    launcher = "gloo" if arguments.gloo else "mpi"
     status = run_workers(command, workers=arguments.workers, launcher=launcher).returncode
     if status:
-        raise RunFailed(f"training with {compression} ended with status {status}; its own words are above")
+        raise RunFailed(f"training with {compression} ended with status {status}; what it said is above")
     result = RunResult.load(out)
     if not math.isfinite(result.test_perplexity):
-        raise RunFailed(f"training with {compression} diverged; see {out / RESULT_FILE}")
+        raise RunFailed(f"training with {compression} diverged; its course is in {out / RESULT_FILE}")
     if not result.parameters_equal:
-        raise RunFailed(
-            f"training with {compression} left the ranks with different parameters; see {out / RESULT_FILE}"
-        )
+        raise RunFailed(f"training with {compression} left different parameters on the ranks: {result.parameter_crc32}")
     return result
 
 
+def show(results: dict[str, RunResult], out: Path) -> None:
+    """Print the comparison and draw the picture."""
+    Console().print(table(results))
+    change = results["top-k"].test_perplexity / results["dense"].test_perplexity - 1
+    print(f"Top-k's test perplexity is {abs(change):.1%} {'above' if change > 0 else 'below'} dense training's.")
+    print("In both runs all ranks ended with the same parameters, bit for bit.")
+    print(network_note(results))
+    print(f"Picture: {picture(results, out / 'perplexity.png')}")
+
+
 def main(script: Path, argv: Sequence[str] | None = None) -> int:
-    """Train both, print the comparison; returns the exit status.
+    """Train both, show the comparison; returns the exit status.
 
     Parameters
     ----------
@@ -84,13 +99,13 @@ def main(script: Path, argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         Arguments; the process's own by default.
     """
-    arguments = parser().parse_args(argv)
-    console = Console(soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(width=TABLE_WIDTH)
-    began = time.monotonic()
+    arguments, began = parser().parse_args(argv), time.monotonic()
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"error: cannot make the folder {arguments.out}: {error.strerror}; choose another --out", file=sys.stderr)
+        return 2
+    try:
         results = {
             method: train_once(script, compression, arguments.out / method, arguments)
             for method, compression in METHODS.items()
@@ -98,18 +113,9 @@ def main(script: Path, argv: Sequence[str] | None = None) -> int:
     except (RunFailed, LaunchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except OSError as error:
-        print(f"error: cannot write to {arguments.out}: {error.strerror}; choose another --out", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
-        print("interrupted; the workers have been ended", file=sys.stderr)
+        print("interrupted; all workers have been ended", file=sys.stderr)
         return 130
-    console.print(table(results))
-    change = results["topk"].test_perplexity / results["dense"].test_perplexity - 1
-    side = "above" if change > 0 else "below"
-    console.print(f"Top-k's test perplexity is {abs(change):.1%} {side} dense training's.")
-    console.print("The parameters of all ranks are equal, bit for bit, in both runs.")
-    console.print(network_note(results))
-    print(f"Picture: {picture(results, arguments.out / 'perplexity.png')}")
+    show(results, arguments.out)
     print(f"Both runs took {(time.monotonic() - began) / 60:.1f} minutes.")
     return 0

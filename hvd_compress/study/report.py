@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 from rich.table import Table
 
 from hvd_compress.study.results import RunResult
@@ -15,32 +16,23 @@ GIGABIT = 1e9
 
 
 def table(results: Results) -> Table:
-    """One row for each method: what it learned, what it sent and what it cost."""
-    columns = (
-        "parameters",
-        "test\nperplexity",
-        "bytes a step\nand worker",
-        "ratio, all\ngradients",
-        "ratio, those\ncompressed",
-        "encode\nms",
-        "wait\nms",
-        "decode\nms",
-        "step\nms",
-    )
-    grid = Table("method", title="Dense bytes / sent bytes = compression ratio", title_justify="left")
-    for column in columns:
-        grid.add_column(column, justify="right", vertical="bottom")
-    for method, result in results.items():
-        traffic, mean = result.traffic, result.milliseconds
-        grid.add_row(
-            method,
-            f"{result.parameters:,}",
-            f"{result.test_perplexity:.2f}",
-            f"{traffic.sent_bytes:,}",
-            f"{traffic.compression_ratio:.1f}",
-            f"{traffic.compressed_ratio:.1f}",
-            *(f"{value:.1f}" for value in (mean.encode, mean.wait, mean.decode, mean.step)),
-        )
+    """One column for each method: what it learned, what it sent and what that cost."""
+    rows: dict[str, Callable[[RunResult], str]] = {
+        "parameters": lambda run: f"{run.parameters:,}",
+        "test perplexity": lambda run: f"{run.test_perplexity:.2f}",
+        "bytes a step and worker": lambda run: f"{run.traffic.sent_bytes:,}",
+        "compression ratio, all gradients": lambda run: f"{run.traffic.compression_ratio:.1f}",
+        "compression ratio, compressed gradients": lambda run: f"{run.traffic.compressed_ratio:.1f}",
+        "encode ms": lambda run: f"{run.milliseconds.encode:.1f}",
+        "wait ms": lambda run: f"{run.milliseconds.wait:.1f}",
+        "decode ms": lambda run: f"{run.milliseconds.decode:.1f}",
+        "step ms": lambda run: f"{run.milliseconds.step:.1f}",
+    }
+    grid = Table("method")
+    for method in results:
+        grid.add_column(method, justify="right")
+    for name, value in rows.items():
+        grid.add_row(name, *(value(result) for result in results.values()))
     return grid
 
 
@@ -69,6 +61,9 @@ def picture(results: Results, path: Path) -> Path:
         by_bytes.plot(sent, perplexity, marker=".", label=method)
     by_step.set(xlabel="steps", ylabel="validation perplexity", yscale="log")
     by_bytes.set(xlabel="megabytes sent by each worker", xscale="log")
+    by_bytes.xaxis.set_major_formatter(LogFormatter())
+    by_step.yaxis.set_major_formatter(LogFormatter())
+    by_step.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     for axes in (by_step, by_bytes):
         axes.grid(alpha=0.3, which="both")
         axes.legend()

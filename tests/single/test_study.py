@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from hvd_compress.study.config import TrainConfig
 from hvd_compress.study.data import END, UNKNOWN, Vocabulary, columns, load_corpus, read_lines, words_of
 from hvd_compress.study.errors import UsageError
 from hvd_compress.study.models import build_model, parameter_count
+from hvd_compress.study.progress import reporting
+from hvd_compress.study.quickstart import main
 from hvd_compress.study.report import network_note, picture, table
 from hvd_compress.study.results import CurvePoint, RunResult, StepTime, Traffic
 
@@ -156,14 +160,71 @@ def test_time_at_bandwidth_replaces_the_wait_by_the_transfer() -> None:
     assert StepTime(step=80.0, encode=3.0, wait=20.0, decode=1.0).at_bandwidth(1_000_000) == pytest.approx(68.0)
 
 
-def test_report_shows_every_method_in_table_note_and_picture(tmp_path: Path) -> None:
-    results = {"dense": result(4000, 0), "topk": result(450, 50)}
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(table(results))
-    rows = {line.split("│")[1].strip(): line for line in console.export_text().splitlines() if line.count("│") > 8}
-    assert [cell.strip() for cell in rows["dense"].split("│")[4:7]] == ["4,000", "1.0", "1.0"]
-    assert [cell.strip() for cell in rows["topk"].split("│")[4:7]] == ["450", "8.9", "72.0"]
-    assert "60 ms with dense, 60 ms with topk" in network_note(results)
-    image = picture(results, tmp_path / "deep" / "picture.png").read_bytes()
+def test_table_has_a_column_for_each_method_and_fits_a_narrow_terminal() -> None:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(table({"dense": result(4000, 0), "topk": result(450, 50)}))
+    lines = console.export_text().splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    assert cells == [
+        ["parameters", "1,000", "1,000"],
+        ["test perplexity", "190.50", "190.50"],
+        ["bytes a step and worker", "4,000", "450"],
+        ["compression ratio, all gradients", "1.0", "8.9"],
+        ["compression ratio, compressed gradients", "1.0", "72.0"],
+        ["encode ms", "3.0", "3.0"],
+        ["wait ms", "20.0", "20.0"],
+        ["decode ms", "1.0", "1.0"],
+        ["step ms", "80.0", "80.0"],
+    ]
+
+
+def test_network_note_adds_the_transfer_at_one_gigabit_to_the_step_without_its_wait() -> None:
+    # 125,000 bytes take a millisecond; two workers all-reduce a buffer by sending it once.
+    results = {"dense": result(1_250_000, 0), "topk": result(125_000, 125_000)}
+    assert "70 ms with dense, 61 ms with topk" in network_note(results)
+
+
+def test_picture_is_written_as_png(tmp_path: Path) -> None:
+    image = picture({"dense": result(4000, 0), "topk": result(450, 50)}, tmp_path / "picture.png").read_bytes()
     assert image.startswith(b"\x89PNG")
-    assert len(image) > 10_000
+
+
+def test_run_without_compression_has_ratio_one() -> None:
+    assert result(4000, 0).traffic.compressed_ratio == 1.0
+    assert Traffic(0, 0, 0, 0, 0).compression_ratio == 1.0
+
+
+def test_pipe_gets_a_line_now_and_then_and_no_bar(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=4.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with reporting("topk", total=12, done=2) as reporter:
+        for step in range(3, 13):
+            reporter.advance(step, f"loss {step}")
+    assert capsys.readouterr().out.splitlines() == [
+        "topk: step 5/12, 0:00:28 left, loss 5",
+        "topk: step 8/12, 0:00:16 left, loss 8",
+        "topk: step 11/12, 0:00:04 left, loss 11",
+        "topk: step 12/12, 0:00:00 left, loss 12",
+    ]
+
+
+def test_ranks_that_are_to_be_silent_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with reporting("topk", total=1, silent=True) as reporter:
+        reporter.advance(1, "loss 1")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("wrong", [["--workers", "1"], ["--steps", "0"], ["--steps", "many"], ["--nosuch"]])
+def test_quickstart_ends_with_status_2_on_wrong_usage(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(Path("train_lm.py"), wrong)
+    assert ended.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_quickstart_says_that_its_folder_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(Path("train_lm.py"), ["--out", str(tmp_path / "file" / "deeper")]) == 2
+    assert "cannot make the folder" in capsys.readouterr().err
