@@ -36,8 +36,7 @@ group set-up bash scripts/setup.sh
 group ruff .venv/bin/ruff check .
 group mypy .venv/bin/mypy --strict hvd_compress
 # One call, so that its last line counts every test; the plugin tells the time of tests/single and tests/parallel apart.
-if (($# == 0)); then set -- hvd_compress tests/single tests/parallel; fi
-PYTHONPATH=scripts group pytest .venv/bin/python -m pytest -p group_times "$@"
+group pytest .venv/bin/python -m pytest -p scripts.group_times "$@"
 
 printf '\n%s' "$summary"
 exit $failed

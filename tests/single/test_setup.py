@@ -20,7 +20,7 @@ BASE_PYTHON: str = sys._base_executable  # type: ignore[attr-defined]
 # Where nothing listens.
 CLOSED = "http://127.0.0.1:9/simple"
 
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.append(str(ROOT / "scripts"))
 
 import environment  # noqa: E402
 import horovod_wheel  # noqa: E402
