@@ -1,4 +1,4 @@
-"""A pytest plugin (``-p scripts.group_times``): the minutes that each folder of tests took, at the end of the report."""
+"""A pytest plugin (``-p scripts.group_times``): the minutes that each folder of tests took, after the report."""
 
 from __future__ import annotations
 
