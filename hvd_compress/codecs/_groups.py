@@ -1,0 +1,110 @@
+"""The entries of each width as bytes: JointSQ's payload after the header that all payloads have.
+
+Three counts (uint32), base and step of each width (float32), then the indices of the three widths, then their codes,
+then zeros up to the payload's size. A width without entries has zeros for base and step, and no bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hvd_compress.codec import Array
+from hvd_compress.codecs._budget import HEADER, WIDTHS, Budget, used_nbytes
+from hvd_compress.codecs._levels import level_values
+from hvd_compress.generator import MASK
+from hvd_compress.indices import decode_indices, encode_indices, index_nbytes
+from hvd_compress.ops.kernels import Kernels
+
+__all__ = ["COMMON", "Group", "entries_of", "read_groups", "write_groups"]
+
+COMMON = 4
+"""Bytes of the header that all payloads have."""
+_COUNTS = 12
+
+
+class Group(NamedTuple):
+    """The entries of one width: rising indices, base and step, numbers of the levels, signs (1: negative)."""
+
+    indices: Array
+    line: Array
+    levels: Array
+    negative: Array
+
+
+def entries_of(ops: Kernels, groups: Sequence[Group]) -> tuple[Array, Array]:
+    """Indices and float32 values of all groups."""
+    values = [ops.zeros(0)]
+    for group in groups:
+        magnitudes = level_values(ops, group.line, group.levels)
+        values.append(ops.where(group.negative == 1, -magnitudes, magnitudes))
+    return ops.concat([group.indices for group in groups]), ops.concat(values)
+
+
+def write_groups(ops: Kernels, groups: Sequence[Group], budget: Budget) -> Array:
+    """Bytes of the groups, one for each width."""
+    kept = [ops.shape(group.indices)[0] for group in groups]
+    filling = budget.nbytes - used_nbytes(budget.numel, kept) if budget.fixed else 0
+    sections = [encode_indices(ops, group.indices, budget.numel, k) for group, k in zip(groups, kept, strict=True)]
+    for group, width in zip(groups, WIDTHS, strict=True):
+        sections.append(ops.pack_bits(ops.shift_left(group.negative, width - 1) + group.levels, width))
+    return ops.concat(
+        [
+            ops.constant(struct.pack("<3I", *kept), "uint8"),
+            ops.to_bytes(ops.concat([group.line for group in groups])),
+            *sections,
+            ops.zeros(filling, "uint8"),
+        ]
+    )
+
+
+def read_groups(ops: Kernels, body: Array, budget: Budget) -> list[Group]:
+    """Undo `write_groups`.
+
+    Raises
+    ------
+    ValueError
+        If the bytes cannot have come from `write_groups`.
+    """
+    kept, lines = _read_header(ops, body, budget)
+    start = HEADER - COMMON
+    all_indices, groups = [], []
+    for k in kept:
+        stop = start + index_nbytes(budget.numel, k)
+        all_indices.append(decode_indices(ops, body[start:stop], budget.numel, k))
+        start = stop
+    _require_distinct(ops, all_indices, budget.numel)
+    for indices, line, width, k in zip(all_indices, lines, WIDTHS, kept, strict=True):
+        stop = start + (k * width + 7) // 8
+        codes = ops.unpack_bits(body[start:stop], width, k)
+        levels = ops.bit_and(codes, 2 ** (width - 1) - 1)
+        groups.append(Group(indices, line, levels, ops.shift_right(codes, width - 1)))
+        start = stop
+    ops.require(ops.all(body[start:] == 0), "payload: the filling is not zero")
+    return groups
+
+
+def _read_header(ops: Kernels, body: Array, budget: Budget) -> tuple[list[int], list[Array]]:
+    """Counts, and base and step of each width."""
+    length = ops.shape(body)[0] + COMMON
+    ops.require(length >= HEADER, f"payload: {length} bytes, expected at least {HEADER}")
+    kept = ops.to_list(ops.bit_and(ops.cast(ops.from_bytes(body[:_COUNTS], "int32"), "int64"), MASK))
+    ops.require(sum(kept) <= budget.numel, f"payload: counts {kept} for {budget.numel} entries")
+    nbytes = used_nbytes(budget.numel, kept)
+    message = f"payload: counts {kept} stand for {nbytes} bytes, but there are {length}"
+    ops.require(nbytes <= length if budget.fixed else nbytes == length, message)
+    floats = ops.from_bytes(body[_COUNTS : HEADER - COMMON], "float32")
+    ops.require(ops.all_finite(floats), "payload: a level is not finite")
+    lines = [floats[2 * place : 2 * place + 2] for place in range(len(WIDTHS))]
+    for k, line in zip(kept, lines, strict=True):
+        ops.require(ops.all(line[1:] >= 0), "payload: a step is negative")
+        ops.require(k > 0 or ops.all(line == 0), "payload: levels without entries")
+    return kept, lines
+
+
+def _require_distinct(ops: Kernels, all_indices: Sequence[Array], numel: int) -> None:
+    taken = ops.zeros(numel, "uint8")
+    for indices in all_indices:
+        ops.require(ops.all(ops.take(taken, indices) == 0), "payload: an index occurs twice")
+        taken = ops.put(taken, indices, 1)

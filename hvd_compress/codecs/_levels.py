@@ -1,0 +1,107 @@
+"""Quantisation of magnitudes that are all far from zero: 2**(b-1) levels base + j*step, fitted to the values.
+
+A group of entries that were chosen for their size holds nothing near zero, so that a level at zero would be wasted.
+"""
+
+from __future__ import annotations
+
+from hvd_compress.ops.base import Array
+from hvd_compress.ops.kernels import Kernels
+
+__all__ = ["fit_levels", "level_values", "spread_levels"]
+
+_SMALLEST_STEP = 2.0**-126
+_LARGEST = 3.4028234663852886e38
+
+
+def fit_levels(ops: Kernels, magnitudes: Array, bits: int, iterations: int) -> tuple[Array, Array]:
+    """Choose levels by alternating between the nearest level of each value and the least-squares line through them.
+
+    Parameters
+    ----------
+    ops : Kernels
+        Operations; nothing may be traced.
+    magnitudes : array, shape (k,)
+        float32, finite, not negative; k >= 1.
+    bits : int
+        Bits of a code, sign included.
+    iterations : int
+        0 leaves the levels at the centres of equal cells.
+
+    Returns
+    -------
+    line : array, shape (2,)
+        base and step, float32; step is 0 where all values share one level.
+    levels : array, shape (k,)
+        Number j of each value's level; int64.
+    """
+    low, high = _range(ops, magnitudes)
+    last = 2 ** (bits - 1) - 1
+    values = ops.cast(magnitudes, "float64")
+    step = (high - low) / (last + 1)
+    base = low + step / 2
+    distances = values - low
+    for _ in range(iterations if high > low else 0):
+        levels = _nearest(ops, values, base, step, last)
+        line = _regression(ops, levels, distances)
+        if line is None:
+            break
+        base, step = low + line[0], line[1]
+    base, step = _stored(ops, base, step, low)
+    return ops.constant((base, step), "float32"), ops.cast(_nearest(ops, values, base, step, last), "int64")
+
+
+def spread_levels(ops: Kernels, magnitudes: Array, bits: int, draws: Array) -> tuple[Array, Array]:
+    """Levels from the smallest to the largest value, chosen at random so that each value is met on average.
+
+    Parameters and returns are those of `fit_levels`, but for `draws`: one float32 in [0, 1) for each value.
+    """
+    low, high = _range(ops, magnitudes)
+    last = 2 ** (bits - 1) - 1
+    base, step = _stored(ops, low, (high - low) / last, low)
+    y = (ops.cast(magnitudes, "float64") - base) / ops.constant((step or 1.0,), "float64")
+    whole = ops.floor(y)
+    levels = whole + ops.cast(ops.cast(draws, "float64") < y - whole, "float64")
+    levels = ops.clip(levels, 0.0, float(last if step else 0))
+    return ops.constant((base, step), "float32"), ops.cast(levels, "int64")
+
+
+def level_values(ops: Kernels, line: Array, levels: Array) -> Array:
+    """base + j*step in float32, for the `line` and the numbers j that the functions above return."""
+    values = line[:1] + ops.cast(levels, "float32") * line[1:]
+    # A line through values near float32's largest may end beyond it.
+    return ops.clip(values, -_LARGEST, _LARGEST)
+
+
+def _range(ops: Kernels, magnitudes: Array) -> tuple[float, float]:
+    bits, top = ops.magnitude_bits(magnitudes), 0x7FFFFFFF
+    ends = [ops.reshape(end, (1,)) for end in (top - ops.max(top - bits), ops.max(bits))]
+    low, high = ops.to_list(ops.from_bytes(ops.to_bytes(ops.cast(ops.concat(ends), "int32")), "float32"))
+    return low, high
+
+
+def _nearest(ops: Kernels, values: Array, base: float, step: float, last: int) -> Array:
+    if step == 0:
+        return values * 0
+    # An array, because some frameworks multiply by the reciprocal of a number.
+    return ops.clip(ops.rint((values - base) / ops.constant((step,), "float64")), 0.0, float(last))
+
+
+def _regression(ops: Kernels, levels: Array, distances: Array) -> tuple[float, float] | None:
+    """Offset and slope of the least-squares line through the distances; None unless it rises."""
+    # Sums of integers are exact in any order, those of distances are not.
+    sums = [ops.reshape(ops.sum(term), (1,)) for term in (levels, levels * levels)]
+    sums += [ops.ordered_sum(term) for term in (distances, levels * distances)]
+    j, jj, d, jd = ops.to_list(ops.concat(sums))
+    k = ops.shape(levels)[0]
+    numerator, denominator = k * jd - j * d, k * jj - j * j
+    if denominator == 0 or numerator <= 0:
+        return None
+    step = numerator / denominator
+    return (d - step * j) / k, step
+
+
+def _stored(ops: Kernels, base: float, step: float, low: float) -> tuple[float, float]:
+    """The line as float32 holds it."""
+    rounded = ops.to_list(ops.cast(ops.constant((base, step), "float64"), "float32"))
+    return (low, 0.0) if rounded[1] < _SMALLEST_STEP else (rounded[0], rounded[1])
