@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_random_selection_is_shared_and_new_at_every_step(hvd: Any, rank: int, g
         assert compression.stats().step.sent_bytes == 205 * 4
     assert [len(indices) for indices in chosen] == [205] * 4
     assert all(theirs == chosen for theirs in gather(chosen))
-    assert all(one != other for one, other in zip(chosen, chosen[1:], strict=False))
+    assert all(one != other for one, other in itertools.pairwise(chosen))
 
 
 @pytest.mark.parametrize("selection", ["stratified", "uniform", "block"])
