@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
-__all__ = ["Parameter", "check_parameters", "checked", "choice", "flag", "integer", "nested", "parameters_of", "real"]
+__all__ = [
+    "Parameter",
+    "check_parameters",
+    "checked",
+    "choice",
+    "falling",
+    "flag",
+    "integer",
+    "nested",
+    "parameters_of",
+    "real",
+]
 
 _KEY = "hvd_compress.parameter"
 
@@ -23,7 +35,7 @@ class Parameter:
     Attributes
     ----------
     kind : str
-        ``"number"``, ``"integer"``, ``"boolean"``, ``"string"`` or ``"codec"``.
+        ``"number"``, ``"integer"``, ``"boolean"``, ``"string"``, ``"list"`` or ``"codec"``.
     allowed : str
         What may be passed, in words that finish "must be ...".
     meaning : str
@@ -43,7 +55,7 @@ def _declare(default: Any, parameter: Parameter) -> Any:
 
 
 def real(
-    default: float,
+    default: float | None,
     low: float,
     high: float,
     meaning: str,
@@ -51,10 +63,13 @@ def real(
     low_open: bool = False,
     high_open: bool = False,
 ) -> Any:
-    """Declare a real number in an interval; bounds are included unless said to be open."""
+    """Declare a real number in an interval, bounds included unless open; or None where that is the default."""
     allowed = f"a number in {'(' if low_open else '['}{low:g}, {high:g}{')' if high_open else ']'}"
+    allowed += " or null" if default is None else ""
 
-    def convert(value: Any) -> float:
+    def convert(value: Any) -> float | None:
+        if value is None and default is None:
+            return None
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError
         number = float(value)
@@ -67,11 +82,14 @@ def real(
     return _declare(default, Parameter("number", allowed, meaning, convert))
 
 
-def integer(default: int, low: int, meaning: str, high: int | None = None) -> Any:
-    """Declare an integer of at least `low` and, when given, at most `high`."""
+def integer(default: int | None, low: int, meaning: str, high: int | None = None) -> Any:
+    """Declare an integer of at least `low` and, when given, at most `high`; or None where that is the default."""
     allowed = f"an integer >= {low}" if high is None else f"an integer in [{low}, {high}]"
+    allowed += " or null" if default is None else ""
 
-    def convert(value: Any) -> int:
+    def convert(value: Any) -> int | None:
+        if value is None and default is None:
+            return None
         if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise TypeError
         number = int(value)
@@ -105,6 +123,24 @@ def flag(default: bool, meaning: str) -> Any:
         return value
 
     return _declare(default, Parameter("boolean", "true or false", meaning, convert))
+
+
+def falling(default: tuple[float, ...], meaning: str) -> Any:
+    """Declare a list of falling numbers in (0, 1]."""
+
+    def convert(value: Any) -> tuple[float, ...]:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise TypeError
+        if any(isinstance(number, bool) or not isinstance(number, numbers.Real) for number in value):
+            raise TypeError
+        densities = tuple(float(number) for number in value)
+        if not densities or not all(0 < number <= 1 for number in densities):
+            raise ValueError
+        if any(later >= earlier for earlier, later in pairwise(densities)):
+            raise ValueError
+        return densities
+
+    return _declare(default, Parameter("list", "a list of falling numbers in (0, 1]", meaning, convert))
 
 
 def nested(kind: type, meaning: str) -> Any:

@@ -10,7 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Site, TopK
+from hvd_compress import (
+    DGC,
+    QSGD,
+    Cast,
+    Codec,
+    Dense,
+    DenseMomentum,
+    ErrorFeedback,
+    JointSQ,
+    RandomK,
+    Site,
+    TopK,
+    TopKQSGD,
+)
 from hvd_compress.chunks import Chunked
 from hvd_compress.ops import Kernels, ops_for
 
@@ -33,6 +46,29 @@ CODECS: list[Codec] = [
     RandomK(density=0.1, mode="unbiased"),
     RandomK(density=0.1, mode="unbiased", selection="uniform"),
     RandomK(density=0.1, value_dtype="float16"),
+    QSGD(),
+    QSGD(bits=2, bucket_size=0, rounding="nearest"),
+    QSGD(bits=8, bucket_size=7, seed=1234),
+    QSGD(levels=1, packing="radix"),
+    QSGD(levels=4, packing="radix", bucket_size=50),
+    QSGD(levels=255, bucket_size=50),
+    QSGD(bits=4, packing="elias"),
+    TopKQSGD(density=0.1),
+    TopKQSGD(density=1.0, bits=8, rounding="nearest", bucket_size=10),
+    DGC(density=0.1),
+    DGC(density=0.1, nesterov=True, masking=False, clip_norm=1.0, value_dtype="float16"),
+    DGC(density=0.05, selection="sampled", momentum=0.0, warmup_steps=8),
+    DenseMomentum(momentum=0.5),
+    DenseMomentum(nesterov=True),
+    ErrorFeedback(QSGD(bits=3)),
+    ErrorFeedback(TopKQSGD(density=0.1)),
+    JointSQ(),
+    JointSQ(bits_per_entry=4.0),
+    JointSQ(bits_per_entry=1.0, index_cost_bits=6.0, fit_iters=0),
+    JointSQ(bits_per_entry=2.0, rounding="stochastic", seed=1234),
+    JointSQ(bits_per_entry=2.0, accounting="values"),
+    ErrorFeedback(JointSQ()),
+    ErrorFeedback(JointSQ(bits_per_entry=2.0, accounting="values")),
     ErrorFeedback(TopK(density=0.1)),
     ErrorFeedback(TopK(density=0.1, value_dtype="float16"), decay=0.5),
     ErrorFeedback(RandomK(density=0.1)),
@@ -67,18 +103,23 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 def required_backends() -> list[str]:
     """The backends that must be there; absent means fail, not skip."""
-    return os.environ.get("HVD_COMPRESS_TEST_BACKENDS", "numpy,torch").split(",")
+    return os.environ.get("HVD_COMPRESS_TEST_BACKENDS", "numpy,torch,tensorflow").split(",")
 
 
 def to_backend(backend: str, x: np.ndarray[Any, Any]) -> Any:
     """The same array in a framework, with the same strides where it can."""
     if backend == "numpy":
         return x
-    assert backend == "torch", f"unknown backend {backend}"
-    assert importlib.util.find_spec("torch"), "torch is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
-    import torch
+    assert backend in ("torch", "tensorflow"), f"unknown backend {backend}"
+    message = f"{backend} is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
+    assert importlib.util.find_spec(backend), message
+    if backend == "torch":
+        import torch
 
-    return torch.from_numpy(x.copy(order="K"))
+        return torch.from_numpy(x.copy(order="K"))
+    import tensorflow as tf
+
+    return tf.constant(x)
 
 
 def to_numpy(x: Any) -> np.ndarray[Any, Any]:

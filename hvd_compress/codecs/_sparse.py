@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from hvd_compress.codec import Array, Payload, TensorSpec
+from abc import abstractmethod
+
+from hvd_compress.codec import Array, Codec, Payload, Reduction, TensorSpec
+from hvd_compress.generator import Site
 from hvd_compress.indices import decode_indices, encode_indices, index_nbytes
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.wire import flag_of
 
-__all__ = ["VALUE_NBYTES", "kept_count", "pack_entries", "sparse_nbytes", "unpack_entries"]
+__all__ = ["VALUE_NBYTES", "Sparsifier", "kept_count", "pack_entries", "sparse_nbytes", "unpack_entries"]
 
 VALUE_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -46,3 +49,31 @@ def unpack_entries(
     if payload.kept is not None:
         return values, payload.kept
     return values, decode_indices(ops, packed_indices, spec.numel, k, index_codec)
+
+
+class Sparsifier(Codec):
+    """A codec whose payload holds the values and the rising indices of k entries."""
+
+    density: float
+
+    @property
+    def reduction(self) -> Reduction:
+        return Reduction.GATHER
+
+    @abstractmethod
+    def entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
+        """Values (float32) and indices of a payload; ``ValueError`` if it is damaged."""
+
+    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return self.add_decoded(ops, ops.zeros(spec.numel), payload, spec, site)
+
+    def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        values, indices = self.entries(ops, payload, spec)
+        return ops.scatter_add(total, indices, values)
+
+    def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        values, indices = self.entries(ops, payload, spec)
+        return ops.put(x, indices, ops.take(x, indices) - values)
+
+    def counts(self, spec: TensorSpec) -> tuple[int, ...]:
+        return (kept_count(self.density, spec.numel),)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
-from hvd_compress.codecs._sparse import kept_count, pack_entries, sparse_nbytes, unpack_entries
+from hvd_compress.codec import Array, Feedback, Payload, State, TensorSpec
+from hvd_compress.codecs._sparse import Sparsifier, kept_count, pack_entries, sparse_nbytes, unpack_entries
 from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS
 from hvd_compress.ops.kernels import Kernels
@@ -17,7 +17,7 @@ __all__ = ["TopK"]
 
 @register("topk")
 @dataclass(frozen=True)
-class TopK(Codec):
+class TopK(Sparsifier):
     """Keep the entries of largest magnitude; of equal ones the smaller index wins.
 
     References
@@ -52,10 +52,6 @@ class TopK(Codec):
     paper = "Aji and Heafield 2017; Stich et al. 2018"
 
     @property
-    def reduction(self) -> Reduction:
-        return Reduction.GATHER
-
-    @property
     def feedback(self) -> Feedback:
         return Feedback.USUAL
 
@@ -67,23 +63,9 @@ class TopK(Codec):
         indices = ops.largest(x, kept_count(self.density, ops.shape(x)[0]))
         return pack_entries(ops, x, indices, self.value_dtype, self.index_codec), state
 
-    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return self.add_decoded(ops, ops.zeros(spec.numel), payload, spec, site)
-
-    def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        values, indices = self._entries(ops, payload, spec)
-        return ops.scatter_add(total, indices, values)
-
-    def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        values, indices = self._entries(ops, payload, spec)
-        return ops.put(x, indices, ops.take(x, indices) - values)
-
-    def _entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
+    def entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
         (k,) = self.counts(spec)
         return unpack_entries(ops, payload, spec, k, self.value_dtype, self.index_codec)
-
-    def counts(self, spec: TensorSpec) -> tuple[int, ...]:
-        return (kept_count(self.density, spec.numel),)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         (k,) = self.counts(spec)

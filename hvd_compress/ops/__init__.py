@@ -41,4 +41,11 @@ def _find(x: Any) -> Kernels:
 
         if isinstance(x, sys.modules["torch"].Tensor):
             return TorchOps(x.device)
-    raise TypeError(f"expected a NumPy array or a torch tensor, got {type(x).__module__}.{type(x).__name__}")
+    if "tensorflow" in sys.modules:
+        from hvd_compress.ops._tensorflow import TensorflowOps
+
+        tensorflow_ops = TensorflowOps()
+        if tensorflow_ops.owns(x):
+            return tensorflow_ops
+    kind = f"{type(x).__module__}.{type(x).__name__}"
+    raise TypeError(f"expected a NumPy array, a torch tensor or a TensorFlow tensor, got {kind}")

@@ -34,6 +34,9 @@ class NumpyOps(Kernels):
     def integer(self, x: Array) -> int:
         return int(x.reshape(()))
 
+    def to_list(self, x: Array) -> list[Any]:
+        return x.tolist()  # type: ignore[no-any-return]
+
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         return np.reshape(x, shape)
 
@@ -81,6 +84,16 @@ class NumpyOps(Kernels):
     def nonzero(self, mask: Array) -> Array:
         return np.flatnonzero(mask)
 
+    def count(self, x: Array, bins: int) -> Array:
+        counts = np.zeros(bins, np.int64)
+        # bincount converts to int64: in blocks, the copies stay in the cache.
+        for start in range(0, x.shape[0], 1 << 18):
+            counts += np.bincount(x[start : start + (1 << 18)], minlength=bins)
+        return counts
+
+    def argsort(self, x: Array) -> Array:
+        return np.argsort(x, kind="stable")
+
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         return np.where(condition, x, y)
 
@@ -92,6 +105,21 @@ class NumpyOps(Kernels):
 
     def sum(self, x: Array, axis: int = -1) -> Array:
         return np.sum(x, axis=axis)
+
+    def cumsum(self, x: Array) -> Array:
+        return np.cumsum(x)
+
+    def max(self, x: Array, axis: int = -1) -> Array:
+        return np.max(x, axis=axis, initial=0)
+
+    def floor(self, x: Array) -> Array:
+        return np.floor(x)
+
+    def rint(self, x: Array) -> Array:
+        return np.rint(x)
+
+    def sqrt(self, x: Array) -> Array:
+        return np.sqrt(x)
 
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return np.right_shift(x, bits)

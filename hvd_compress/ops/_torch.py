@@ -35,6 +35,9 @@ class TorchOps(Kernels):
     def integer(self, x: Array) -> int:
         return int(x)
 
+    def to_list(self, x: Array) -> list[Any]:
+        return x.tolist()  # type: ignore[no-any-return]
+
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         return x.reshape(shape)
 
@@ -77,6 +80,12 @@ class TorchOps(Kernels):
     def nonzero(self, mask: Array) -> Array:
         return torch.nonzero(mask).reshape(-1)
 
+    def count(self, x: Array, bins: int) -> Array:
+        return torch.bincount(x, minlength=bins)
+
+    def argsort(self, x: Array) -> Array:
+        return torch.argsort(x, stable=True)
+
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         return torch.where(condition, x, y)
 
@@ -88,6 +97,21 @@ class TorchOps(Kernels):
 
     def sum(self, x: Array, axis: int = -1) -> Array:
         return x.sum(axis)
+
+    def cumsum(self, x: Array) -> Array:
+        return x.cumsum(0)
+
+    def max(self, x: Array, axis: int = -1) -> Array:
+        return x.amax(axis) if x.numel() else x.sum(axis, dtype=x.dtype)
+
+    def floor(self, x: Array) -> Array:
+        return x.floor()
+
+    def rint(self, x: Array) -> Array:
+        return x.round()
+
+    def sqrt(self, x: Array) -> Array:
+        return x.sqrt()
 
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return x >> bits

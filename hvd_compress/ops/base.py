@@ -44,6 +44,10 @@ class ArrayOps(ABC):
         """Value of an int64 array with one entry, as an integer that one can count with, as `length`."""
 
     @abstractmethod
+    def to_list(self, x: Array) -> list[Any]:
+        """Entries of a 1-D array as Python numbers. Nothing may be traced: only in what `run_eagerly` calls."""
+
+    @abstractmethod
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
         """Same entries in row-major order, other shape."""
 
@@ -92,6 +96,14 @@ class ArrayOps(ABC):
         """Rising positions at which a 1-D array is not zero, as int64."""
 
     @abstractmethod
+    def count(self, x: Array, bins: int) -> Array:
+        """How often each of 0, 1, ..., bins-1 occurs in 1-D int32 `x`, which holds nothing else; int64."""
+
+    @abstractmethod
+    def argsort(self, x: Array) -> Array:
+        """Indices that sort a 1-D int64 or float64 array; of equal entries the earlier one stays first."""
+
+    @abstractmethod
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         """Choose by entry."""
 
@@ -106,6 +118,26 @@ class ArrayOps(ABC):
     @abstractmethod
     def sum(self, x: Array, axis: int = -1) -> Array:
         """Sum along an axis; integers in int64, wrapping."""
+
+    @abstractmethod
+    def cumsum(self, x: Array) -> Array:
+        """Running sums of a 1-D int64 array, each including its own entry."""
+
+    @abstractmethod
+    def max(self, x: Array, axis: int = -1) -> Array:
+        """Largest integer along an axis; 0 where there is none."""
+
+    @abstractmethod
+    def floor(self, x: Array) -> Array:
+        """Round down, still floating-point."""
+
+    @abstractmethod
+    def rint(self, x: Array) -> Array:
+        """Round to the nearest integer, half to even, still floating-point."""
+
+    @abstractmethod
+    def sqrt(self, x: Array) -> Array:
+        """Square root."""
 
     @abstractmethod
     def shift_right(self, x: Array, bits: Array | int) -> Array:

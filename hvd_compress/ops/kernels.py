@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from hvd_compress.generator import MASK, MIX_1, MIX_2, Key
 from hvd_compress.ops.base import Array, ArrayOps
 
-__all__ = ["Kernels"]
+__all__ = ["Kernels", "Output"]
+
+Output = tuple[str, tuple[int | None, ...]]
+"""dtype and shape of an array."""
 
 
 class Kernels(ArrayOps):
@@ -65,6 +70,31 @@ class Kernels(ArrayOps):
     def unpack_positions(self, packed: Array) -> Array:
         """Rising positions of the ones of a bitmap; int64."""
         return self.nonzero(self.bytes_to_bits(packed))
+
+    def next_nonzero(self, bits: Array) -> Array:
+        """For each place of a 0/1 array the first place at or after it that holds a one; the length where none does."""
+        ones = self.nonzero(bits)
+        behind = self.concat([ones, self.constant((0,), "int64") + self.length(bits)])
+        return self.take(behind, self.cumsum(bits) - bits)
+
+    def run_eagerly(
+        self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]
+    ) -> Sequence[Array]:
+        """Call a function of arrays that branches on their values; it may read them with `integer`.
+
+        `outputs` says dtype and shape of each array that it returns, with None for a size that depends on the values:
+        a framework that traces calls the function when the graph runs.
+        """
+        return function(*arguments)
+
+    def ordered_sum(self, x: Array) -> Array:
+        """Sum of a 1-D float64 array in an order that is the same in every framework; one entry."""
+        half = 1 << max(0, self.shape(x)[0] - 1).bit_length()
+        x = self.concat([x, self.zeros(half - self.shape(x)[0], "float64")])
+        while half > 1:
+            half //= 2
+            x = x[:half] + x[half:]
+        return x
 
     def random_bits(self, indices: Array, key: Key) -> Array:
         """32 random bits for each index in [0, 2**32); int64."""

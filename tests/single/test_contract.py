@@ -27,6 +27,8 @@ from hvd_compress.wire import pack, row_nbytes, seal, tag_of, unpack, unseal
 from tests.cases import ARRAYS, CODECS, SITE, arrays, backends, codecs, ops_of, required_backends, to_backend, to_numpy
 
 STEPS = 3
+UNBIASED = [codec for codec in CODECS if codec.unbiased]
+GATHER = [codec for codec in CODECS if codec.reduction is Reduction.GATHER]
 
 
 def run(codec: Codec, backend: str, gradients: list[np.ndarray[Any, Any]]) -> tuple[list[bytes], list[Any], Any]:
@@ -77,7 +79,9 @@ def test_wire_has_the_declared_length_and_decodes_to_the_input_s_size(
 ) -> None:
     spec = TensorSpec(array.shape, str(array.dtype))
     wires, decoded, _ = run(codec, backend, [array])
-    assert len(wires[0]) == codec.payload_nbytes(spec)
+    assert (
+        len(wires[0]) == codec.payload_nbytes(spec) if codec.fixed_size else len(wires[0]) <= codec.payload_nbytes(spec)
+    )
     assert decoded[0].shape == (array.size,)
     assert np.isfinite(decoded[0]).all() or np.abs(array).max() > 65504
 
@@ -136,7 +140,7 @@ def test_payload_size_does_not_depend_on_the_data(codec: Codec) -> None:
 def test_biased_codecs_contract(codec: Codec, kind: str, n: int) -> None:
     """||x - C(x)||^2 <= (1 - delta) ||x||^2 with delta > 0: on each draw, or on average over draws for random-k."""
     if codec.unbiased:
-        assert codec.name in ("none", "randomk")
+        assert codec in UNBIASED
         return
     draws = np.random.default_rng(n)
     errors, norms = 0.0, 0.0
@@ -149,7 +153,7 @@ def test_biased_codecs_contract(codec: Codec, kind: str, n: int) -> None:
     assert errors < norms
 
 
-@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec.unbiased], ids=repr)
+@pytest.mark.parametrize("codec", UNBIASED, ids=repr)
 def test_unbiased_codecs_average_out(codec: Codec) -> None:
     """F012 and F110: the mean of many draws is within 5 standard errors of the input at every index."""
     x = np.random.default_rng(1).standard_normal(200).astype(np.float32)
@@ -159,8 +163,9 @@ def test_unbiased_codecs_average_out(codec: Codec) -> None:
         site = SITE._replace(step=step)
         payload, _ = codec.encode(ops, x, {}, site)
         decoded[step] = codec.decode(ops, payload, spec, site)
-    standard_error = decoded.std(axis=0) / np.sqrt(draws)
-    assert (np.abs(decoded.mean(axis=0) - x) <= 5 * standard_error + 1e-7).all()
+    # One more draw at the largest distance seen: rare values may not have come up at some index.
+    variance = decoded.var(axis=0) + np.max(np.abs(decoded - x)) ** 2 / draws
+    assert (np.abs(decoded.mean(axis=0) - x) <= 5 * np.sqrt(variance / draws) + 1e-7).all()
 
 
 @codecs
@@ -172,17 +177,20 @@ def test_one_bad_entry_is_announced_and_leaves_the_state_alone(codec: Codec, bac
     _, state = codec.encode(ops, to_backend(backend, good), codec.init(ops, spec), SITE)
     poisoned = good.copy()
     poisoned[1234] = bad
-    payload, after = codec.encode(ops, to_backend(backend, poisoned), state, SITE._replace(step=8))
+    with ops.quiet():
+        payload, after = codec.encode(ops, to_backend(backend, poisoned), state, SITE._replace(step=8))
     assert after is state
-    if codec.name == "none":
+    if payload.flag is None:
+        assert not np.isfinite(to_numpy(payload.parts[0])).all()
         return
     assert int(payload.flag) == NONFINITE
     if codec.reduction is Reduction.GATHER:
         wire = to_numpy(pack(ops, payload)).tobytes()
-        assert wire == bytes([1, NONFINITE]) + bytes(codec.payload_nbytes(spec) - 2)
+        assert wire[:2] == bytes([1, NONFINITE])
+        assert not any(wire[2:])
 
 
-@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec.reduction is Reduction.GATHER], ids=repr)
+@pytest.mark.parametrize("codec", GATHER, ids=repr)
 @backends
 def test_nothing_to_send_is_announced(codec: Codec, backend: str) -> None:
     """F037, for the codecs by themselves: zeros, negative zeros and empty tensors."""
@@ -191,18 +199,24 @@ def test_nothing_to_send_is_announced(codec: Codec, backend: str) -> None:
         spec = TensorSpec(array.shape, "float32")
         x = ops.flatten(to_backend(backend, array))
         payload, _ = codec.encode(ops, x, codec.init(ops, spec), SITE)
-        assert to_numpy(pack(ops, payload)).tobytes() == bytes([1, EMPTY]) + bytes(codec.payload_nbytes(spec) - 2)
+        wire = to_numpy(pack(ops, payload)).tobytes()
+        assert wire[:2] == bytes([1, EMPTY])
+        assert not any(wire[2:])
 
 
-@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec.reduction is Reduction.GATHER], ids=repr)
+@pytest.mark.parametrize("codec", GATHER, ids=repr)
 @backends
 def test_wire_round_trips_through_the_seal(codec: Codec, backend: str) -> None:
     ops, array = ops_of(backend), ARRAYS["odd"]
     x, spec, tag = to_backend(backend, array), TensorSpec(array.shape, "float32"), tag_of(codec, SITE)
     payload, _ = codec.encode(ops, x, codec.init(ops, spec), SITE)
     row = seal(ops, pack(ops, payload), tag, codec.fixed_size)
-    assert to_numpy(row).size == row_nbytes(codec, spec)
-    assert row_nbytes(codec, spec) % 8 == 0
+    assert (
+        to_numpy(row).size == row_nbytes(codec, spec)
+        if codec.fixed_size
+        else to_numpy(row).size <= row_nbytes(codec, spec)
+    )
+    assert to_numpy(row).size % 8 == 0
     read = unpack(ops, unseal(ops, row, codec, spec, tag), codec, spec)
     assert int(read.flag) == NORMAL
     np.testing.assert_array_equal(
@@ -219,4 +233,6 @@ def test_what_was_sent_and_the_residual_add_up_to_what_came_in(
     """The conservation law of error feedback, for one step; F015 and the ledger of field cases."""
     _, decoded, state = run(codec, backend, [array])
     total = decoded[0].astype(np.float64) + state["residual"]
-    np.testing.assert_allclose(total, array.reshape(-1).astype(np.float64), rtol=2e-7, atol=1e-44)
+    expected = array.reshape(-1).astype(np.float64)
+    rounding = 2.0**-23 * np.maximum(np.abs(decoded[0]), np.abs(expected)) + 1e-44
+    assert (np.abs(total - expected) <= rounding).all()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import doctest
 import json
-import os
 import re
 import subprocess
 import sys
@@ -138,22 +137,6 @@ def test_interpreter_sessions_print_what_is_written(number: int) -> None:
     result = doctest.DocTestRunner().run(session, out=said.append)
     assert result.attempted > 0
     assert result.failed == 0, "".join(said)
-
-
-@pytest.mark.parametrize("number", range(len(fenced("console"))))
-def test_commands_print_what_is_written(number: int) -> None:
-    first, _, expected = fenced("console")[number].partition("\n")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run(
-        ["bash", "-c", first.removeprefix("$ ")],
-        cwd=ROOT,
-        env={**os.environ, "PATH": path, "COLUMNS": ""},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert [line.rstrip() for line in done.stdout.splitlines()] == expected.splitlines()
 
 
 def test_the_code_trains_two_workers_to_equal_parameters(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""Momentum after the reduction: what DGC does with tensors that it does not compress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hvd_compress.codec import Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codecs.none import Dense
+from hvd_compress.generator import Site
+from hvd_compress.ops.kernels import Kernels
+from hvd_compress.parameters import flag, real
+from hvd_compress.registry import register
+
+__all__ = ["DenseMomentum"]
+
+
+@register("momentum")
+@dataclass(frozen=True)
+class DenseMomentum(Codec):
+    """Send the gradient as it is; the optimizer gets the momentum of the combined one, as from momentum SGD.
+
+    Parameters
+    ----------
+    momentum : float
+        Weight of the past, in [0, 1).
+    nesterov : bool
+        Look one step ahead.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hvd_compress import ops_for
+    >>> x = np.float32([1, 2])
+    >>> result, state = DenseMomentum(momentum=0.5).absorb(ops_for(x), x, {"momentum": np.float32([4, 0])})
+    >>> result.tolist()
+    [3.0, 2.0]
+    """
+
+    momentum: float = real(0.9, 0.0, 1.0, "weight of the past", high_open=True)
+    nesterov: bool = flag(False, "look one step ahead")
+
+    wrapper = True
+    paper = "Sutskever et al. 2013"
+
+    @property
+    def reduction(self) -> Reduction:
+        return Reduction.SUM
+
+    @property
+    def unbiased(self) -> bool:
+        return True
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.REFUSED
+
+    @property
+    def has_momentum(self) -> bool:
+        return True
+
+    def init(self, ops: Kernels, spec: TensorSpec) -> State:
+        return {"momentum": ops.zeros(spec.numel)}
+
+    def encode(
+        self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
+    ) -> tuple[Payload, State]:
+        return Dense().encode(ops, x, state, site)
+
+    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return Dense().decode(ops, payload, spec, site)
+
+    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+        gradient = ops.float32(reduced)
+        momentum = self.accumulate(ops, gradient, state["momentum"])
+        update = momentum + gradient if self.nesterov else momentum
+        return ops.cond(
+            ops.all_finite(gradient),
+            # The optimizer may change what it gets; the state must not change with it.
+            lambda: (update * 1.0, {**state, "momentum": momentum}),
+            lambda: (gradient, state),
+        )
+
+    def accumulate(self, ops: Kernels, gradient: Array, momentum: Array, out: Array | None = None) -> Array:
+        """New momentum buffer: m*u + g, with Nesterov m*(u + g); each product and sum rounded."""
+        if self.nesterov:
+            return ops.scale_add(ops.zeros(1), gradient + momentum, self.momentum, out)
+        return ops.scale_add(gradient, momentum, self.momentum, out)
+
+    def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
+        return Dense().part_nbytes(spec)
