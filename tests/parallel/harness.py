@@ -1,4 +1,4 @@
-"""One launch of N ranks: its folder, its processes and its end.
+"""The folder of a launch.
 
 The pytest that a person starts (`outer.py`) and the pytest on each rank (`inner.py`) talk through one folder for each
 launch: the plan (which cases, in which order), one outcome for each case and rank, and for each rank its output and,
@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hvd_compress.launch import Launcher, started_workers
+from hvd_compress.launch import Launcher
 
 FOLDER = "HVD_COMPRESS_TEST_FOLDER"
 """Environment variable that every process of a launch carries, and no other process: its launch's folder."""
@@ -32,15 +29,6 @@ START_SECONDS = 120.0
 
 END_SECONDS = 60.0
 """How long a launch may take to end by itself after its last case; a loaded machine has been seen to need over 20."""
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-# Only a shell knows its rank before Python starts, and PYTHONHASHSEED counts from then on: sets must be in another
-# order on every rank (F048), the same one in every run. Without `exit` the shell would become the rank, and
-# horovodrun ends the children of the shell that it starts, so that a rank must be one to be ended politely.
-RANK_SHELL = (
-    'rank=${OMPI_COMM_WORLD_RANK:-$HOROVOD_RANK}; export PYTHONHASHSEED=$rank; "$@" >"$0/rank-$rank.log" 2>&1; exit $?'
-)
 
 
 class Launch(NamedTuple):
@@ -114,43 +102,6 @@ class Folder:
         unfinished = self.path / f".{name}"
         unfinished.write_text(json.dumps(content))
         unfinished.replace(self.path / name)
-
-
-@contextlib.contextmanager
-def running_ranks(
-    launch: Launch, arguments: Sequence[str], folder: Folder, env: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Start Python with `arguments` on every rank and yield the launcher; on leaving, no process of it is left."""
-    paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    ours = {
-        FOLDER: str(folder.path),
-        "HOROVOD_CYCLE_TIME": "1",
-        "OMP_NUM_THREADS": "1",
-        # Meant for the pytest that a person starts: each option would apply twice.
-        "PYTEST_ADDOPTS": "",
-        "PYTEST_DEBUG_TEMPROOT": str(folder.path),
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONUNBUFFERED": "1",
-    }
-    with (
-        (folder.path / "launcher.log").open("wb") as log,
-        started_workers(
-            ["sh", "-c", RANK_SHELL, str(folder.path), sys.executable, *arguments],
-            workers=launch.workers,
-            launcher=launch.launcher,
-            env={**ours, **(env or {})},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        ) as launcher,
-    ):
-        yield launcher
-
-
-def wait(launcher: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Return the launcher's exit status, None if it still runs after `seconds`."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        launcher.wait(seconds)
-    return launcher.poll()
 
 
 @contextlib.contextmanager

@@ -2,107 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
-from tests.parallel.harness import END_SECONDS, START_SECONDS, Launch, Outcome, new_folder, running_ranks, wait
-from tests.parallel.inner import announcement, case_seconds
-
-POLL_SECONDS = 0.02
-LOG_CHARACTERS = 8_000
-MACHINERY = ("/_pytest/", "/pluggy/", "<frozen ")
+from hvd_compress.launch import LaunchError
+from tests.parallel.attempt import Attempt
+from tests.parallel.harness import Launch
 
 
 def launch_of(item: pytest.Item) -> Launch | None:
     """Return the launch that the case belongs to, None for a test of the outer process itself."""
-    return item.callspec.params.get("launch") if hasattr(item, "callspec") else None
-
-
-class Attempt:
-    """One launch of cases of one file, running beside this process until its last case or its first failure."""
-
-    def __init__(self, config: pytest.Config, launch: Launch, items: Sequence[pytest.Item]) -> None:
-        self.launch = launch
-        self._cases = [item.nodeid for item in items]
-        self._limits = [case_seconds(item) for item in items]
-        self._deadline = time.monotonic() + START_SECONDS + sum(self._limits) + END_SECONDS
-        self._files = contextlib.ExitStack()
-        self._folder = self._files.enter_context(new_folder())
-        self._folder.write_plan(launch, self._cases)
-        self._processes = contextlib.ExitStack()
-        arguments = pytest_arguments(config, items[0].path)
-        self._launcher = self._processes.enter_context(running_ranks(launch, arguments, self._folder))
-
-    def covers(self, item: pytest.Item) -> bool:
-        """Say whether the case is in this launch's plan."""
-        return item.nodeid in self._cases
-
-    def close(self) -> None:
-        """End all processes of the launch and remove its folder."""
-        self._processes.close()
-        self._files.close()
-
-    def broke_at_start(self) -> bool:
-        """Say whether the launch is over without a rank having come to its first case."""
-        started = [announcement(self._cases[0]) in self._folder.log(rank) for rank in range(self.launch.workers)]
-        return self._launcher.poll() is not None and not any(started)
-
-    def result(self, item: pytest.Item) -> tuple[str, float]:
-        """Wait until the case has ended on every rank; return why it failed (empty if it passed) and its seconds."""
-        case = self._cases.index(item.nodeid)
-        workers = self.launch.workers
-        while None in self._folder.outcomes(case, workers):
-            if self._launcher.poll() is not None:
-                break
-            if time.monotonic() > self._deadline:
-                break
-            time.sleep(POLL_SECONDS)
-        outcomes = self._folder.outcomes(case, workers)
-        seconds = max((outcome.seconds for outcome in outcomes if outcome), default=self._limits[case])
-        bad = [rank for rank, outcome in enumerate(outcomes) if outcome is None or outcome.status != "passed"]
-        if bad:
-            # A rank's stacks and the launcher's last words are there only when all has ended.
-            wait(self._launcher, END_SECONDS)
-            self._processes.close()
-            return self._explain(case, outcomes, bad), seconds
-        return (self._explain_end() if case == len(self._cases) - 1 else ""), seconds
-
-    def _explain(self, case: int, outcomes: list[Outcome | None], bad: list[int]) -> str:
-        parts = [f"{self.launch}: {self._summary(case, outcomes, bad)}"]
-        for rank in bad:
-            outcome = outcomes[rank]
-            status = outcome.status if outcome else "no outcome"
-            parts += [f"======== rank {rank}: {status} ========", outcome.text if outcome else ""]
-            if outcome is None:
-                parts += [f"-------- stacks of rank {rank} --------", readable(self._folder.stacks(rank))]
-            log = self._folder.log(rank).rpartition(announcement(self._cases[case]))[2]
-            parts += [f"-------- output of rank {rank} --------", log[-LOG_CHARACTERS:]]
-        launcher = self._folder.text("launcher.log")[-LOG_CHARACTERS:]
-        return "\n".join([*parts, f"-------- launcher, exit status {self._launcher.poll()} --------", launcher])
-
-    def _summary(self, case: int, outcomes: list[Outcome | None], bad: list[int]) -> str:
-        silent = [rank for rank in bad if outcomes[rank] is None]
-        loud = [rank for rank in bad if rank not in silent]
-        # faulthandler's own headline, which tells a watchdog from a crash.
-        late = any(self._folder.stacks(rank).startswith("Timeout") for rank in range(self.launch.workers))
-        missing = f"no outcome within {self._limits[case]:g} s" if late else "the launch ended without an outcome"
-        facts = [(f"not passed on ranks {loud}", loud), (f"{missing} on ranks {silent}", silent)]
-        return f"{'; '.join(fact for fact, ranks in facts if ranks)}, of {self.launch.workers}"
-
-    def _explain_end(self) -> str:
-        status = wait(self._launcher, END_SECONDS)
-        if status == 0:
-            return ""
-        state = f"ended with exit status {status}" if status is not None else f"had not ended after {END_SECONDS:g} s"
-        self._processes.close()
-        parts = [f"{self.launch}: every case passed, but the launch {state}"]
-        for rank in range(self.launch.workers):
-            parts += [f"-------- stacks of rank {rank} --------", readable(self._folder.stacks(rank))]
-        return "\n".join([*parts, "-------- launcher --------", self._folder.text("launcher.log")])
+    launch = item.callspec.params.get("launch") if hasattr(item, "callspec") else None
+    return launch if isinstance(launch, Launch) else None
 
 
 class OuterPlugin:
@@ -119,7 +31,14 @@ class OuterPlugin:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.time()
-        failure, seconds = self._attempt_for(item, launch).result(item)
+        try:
+            failure, seconds = self._attempt_for(item, launch).result(item)
+        except (LaunchError, ValueError) as error:
+            # One sentence on this machine or on the file's own mark; other tests can still run.
+            failure, seconds = f"{launch}: {error}", 0.0
+        except SystemExit as ended:
+            # The launcher turns SIGTERM into this, which pytest takes for a fault of its own.
+            pytest.exit("ended by a signal", returncode=ended.code if isinstance(ended.code, int) else None)
         report = pytest.TestReport(
             nodeid=item.nodeid,
             location=item.location,
@@ -153,16 +72,3 @@ class OuterPlugin:
         if self._attempt is not None:
             self._attempt.close()
         self._attempt = None
-
-
-def readable(stacks: str) -> str:
-    """Return the stacks without the frames of pytest and of Python's import, which are most of them."""
-    return "\n".join(line for line in stacks.splitlines() if not any(part in line for part in MACHINERY))
-
-
-def pytest_arguments(config: pytest.Config, file: Path) -> list[str]:
-    """Return the arguments of the Python that runs pytest on a rank, with this pytest's own root and settings."""
-    settings = ["-c", str(config.inipath)] if config.inipath else []
-    # Output goes to the rank's file as it comes, and faulthandler is the watchdog's: so neither is pytest's.
-    plain = ["-s", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-    return ["-m", "pytest", *plain, *settings, f"--rootdir={config.rootpath}", str(file)]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hvd_compress.launch import Launcher
-from tests.parallel.harness import END_SECONDS, FOLDER, Folder, Launch, new_folder, running_ranks, wait
+from tests.parallel.harness import END_SECONDS, FOLDER, Folder, Launch, new_folder
 from tests.parallel.inner import Watchdog, rank_of_process
+from tests.parallel.ranks import running_ranks, wait
 
 LAUNCH_SECONDS = 120.0
 

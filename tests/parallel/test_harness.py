@@ -18,8 +18,9 @@ import pytest
 
 from hvd_compress.launch import Launcher
 from tests.parallel import own_launch
-from tests.parallel.harness import FOLDER, REPOSITORY
+from tests.parallel.harness import FOLDER
 from tests.parallel.inner import rank_of_process
+from tests.parallel.ranks import REPOSITORY
 
 pytestmark = pytest.mark.own_launch
 
@@ -224,21 +225,34 @@ def test_launch_that_cannot_start_is_tried_once(sample: Sample) -> None:
     assert run.starts <= 2
 
 
+def test_launch_that_this_machine_refuses_fails_its_cases_only(sample: Sample) -> None:
+    sample.write([("mpi", 0)], AFTER, "@pytest.mark.own_launch\ndef test_outside(): pass")
+    run = sample.run()
+    assert run.results == {"test_outside": "PASSED", "test_after[mpi-0]": "FAILED"}, run.output
+    assert "mpi-0: workers must be at least 1, not 0" in run.output
+
+
 def test_one_case_can_be_chosen_by_id_and_by_keyword(sample: Sample) -> None:
     sample.write([("mpi", 2), ("gloo", 2)], AFTER, "def test_other(): pass")
     assert sample.run("test_sample.py::test_after[mpi-2]").results == {"test_after[mpi-2]": "PASSED"}
     assert sample.run("-k", "other and mpi").results == {"test_other[mpi-2]": "PASSED"}
 
 
-def test_interrupt_leaves_no_process(sample: Sample) -> None:
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "ended by a signal")],
+    ids=["int", "term"],
+)
+def test_interrupted_run_leaves_no_process(sample: Sample, number: int, word: str) -> None:
     sample.write([("mpi", 2)], HOLDS_GIL.replace("watchdog(2)", "watchdog(100)"))
     with sample.start() as pytest_process:
         try:
             wait_until(lambda: sample.starts() == 2)
         finally:
-            pytest_process.send_signal(signal.SIGINT)
+            pytest_process.send_signal(number)
         output, _ = pytest_process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in output
+    assert word in output
+    assert "INTERNALERROR" not in output
     assert sample.processes() == []
 
 
