@@ -33,7 +33,7 @@ def key_ratios(index_cost_bits: float) -> tuple[float, float, float]:
 
 
 def allocate(
-    ops: Kernels, bits: Array, budget: Budget, ratios: Sequence[float], shift: int | None = None
+    ops: Kernels, bits: Array, budget: Budget, ratios: Sequence[float], shift: int = 18
 ) -> tuple[int, list[Array]]:
     """Choose the width of every entry.
 
@@ -47,8 +47,9 @@ def allocate(
         What must hold the result.
     ratios : sequence of float
         From `key_ratios`.
-    shift : int, optional
-        Low bits of a magnitude that its bin ignores, in [14, 20]; the result does not depend on it.
+    shift : int
+        Low bits of a magnitude that its bin ignores, in [14, 20]. The result does not depend on it: with fewer bins
+        there are more items to sort.
 
     Returns
     -------
@@ -57,9 +58,6 @@ def allocate(
     groups : list of arrays
         Rising indices of the entries of 2, 4 and 8 bits.
     """
-    if shift is None:
-        # With few entries, handling the bins would take longer than sorting what is in a coarse one.
-        shift = 20 if ops.shape(bits)[0] < 1 << 17 else 16
     nothing = [ops.arange(0)] * len(WIDTHS)
     histogram = ops.count(ops.shift_right(bits, shift), 1 << (31 - shift))
     first, end = _SMALLEST >> shift, _INFINITY >> shift

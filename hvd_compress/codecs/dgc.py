@@ -126,7 +126,7 @@ class DGC(Sparsifier):
         if self.selection == "exact" or k == n:
             return ops.largest(velocity, k)
         (indices,) = ops.run_eagerly(
-            lambda values: (self._sampled(ops, values, k, site),), (velocity,), (("int64", (k,)),)
+            lambda ops, values: (self._sampled(ops, values, k, site),), (velocity,), (("int64", (k,)),)
         )
         return indices
 

@@ -104,7 +104,7 @@ class JointSQ(Codec):
         numel = ops.shape(x)[0]
         length = self.part_nbytes(TensorSpec((numel,), "float32"))[0] if self.fixed_size else None
         outputs = (("uint8", (length,)), ("int64", ()), *_ENTRIES)
-        body, flag, *kept = ops.run_eagerly(lambda x: self._write(ops, x, site), (x,), outputs)
+        body, flag, *kept = ops.run_eagerly(lambda ops, x: self._write(ops, x, site), (x,), outputs)
         return Payload((body,), flag, (), tuple(kept)), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
@@ -146,4 +146,6 @@ class JointSQ(Codec):
         if payload.kept is not None:
             return payload.kept  # type: ignore[no-any-return]
         budget = self.budget(numel)
-        return ops.run_eagerly(lambda body: entries_of(ops, read_groups(ops, body, budget)), payload.parts, _ENTRIES)
+        return ops.run_eagerly(
+            lambda ops, body: entries_of(ops, read_groups(ops, body, budget)), payload.parts, _ENTRIES
+        )

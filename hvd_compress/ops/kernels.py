@@ -80,12 +80,13 @@ class Kernels(ArrayOps):
     def run_eagerly(
         self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]
     ) -> Sequence[Array]:
-        """Call a function of arrays that branches on their values; it may read them with `integer`.
+        """Call ``function(ops, *arguments)``, which branches on values; it may read them with `integer` and `to_list`.
 
         `outputs` says dtype and shape of each array that it returns, with None for a size that depends on the values:
-        a framework that traces calls the function when the graph runs.
+        a framework that traces calls the function when the graph runs. The operations that the function gets, and
+        their arrays, may be those of another framework. It must not overwrite the arguments.
         """
-        return function(*arguments)
+        return function(self, *arguments)
 
     def ordered_sum(self, x: Array) -> Array:
         """Sum of a 1-D float64 array in an order that is the same in every framework; one entry."""
