@@ -32,8 +32,6 @@ PYTHON = VENV / "bin" / "python"
 STATE = VENV / "setup-state"
 PIP = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check"]
 TOOLS = ("pip", "setuptools", "wheel", "packaging")
-# A plain path entry, which type checkers and people can follow; the default is an import hook.
-EDITABLE = ("--config-settings=editable_mode=compat", "--editable")
 GIGABYTES, GIGABYTES_CUDA = 6, 16
 
 
@@ -113,7 +111,7 @@ def make() -> None:
         "Installing Horovod and hvd_compress",
         "10 s",
         [*PIP, "install", "--no-deps", "--force-reinstall", wheel],
-        [*PIP, "install", "--no-deps", "--no-build-isolation", *EDITABLE, str(ROOT)],
+        [*PIP, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
         [str(PYTHON), str(SCRIPTS / "openmpi.py"), str(VENV)],
         env=env,
     )
