@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     add("sequence_length", int, "words of a column in a step", metavar="N")
     add("learning_rate", float, "of plain SGD", metavar="X")
     add("clip", float, "largest norm of the averaged gradient", metavar="X")
+    add("decay", float, "share of the steps, at the end, in which the learning rate falls to zero", metavar="X")
     add("dropout", float, "share of units left out", metavar="X")
     add("seed", int, "of parameters and dropout", metavar="N")
     add("evaluate_every", int, "steps between two looks at the validation perplexity", metavar="N")

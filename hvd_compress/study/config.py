@@ -30,6 +30,8 @@ class TrainConfig:
         Words of a column in a step; the gradient does not reach further back.
     learning_rate, clip : float
         Of plain SGD, and the largest norm of the averaged gradient.
+    decay : float
+        Share of the steps, at the end, in which the learning rate falls linearly to zero, in [0, 1].
     dropout : float
         Share of units left out, in [0, 1).
     seed : int
@@ -59,6 +61,7 @@ class TrainConfig:
     sequence_length: int = 35
     learning_rate: float = 20.0
     clip: float = 0.25
+    decay: float = 0.5
     dropout: float = 0.0
     seed: int = 0
     evaluate_every: int = 100
@@ -76,6 +79,8 @@ class TrainConfig:
                 raise UsageError(f"{name} must be a positive number, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
             raise UsageError(f"dropout must be in [0, 1), got {self.dropout}")
+        if not 0 <= self.decay <= 1:
+            raise UsageError(f"decay must be in [0, 1], got {self.decay}")
         if self.resume and self.checkpoint is None:
             raise UsageError("resume needs the folder of the checkpoint; give checkpoint too")
 
@@ -84,7 +89,14 @@ class TrainConfig:
         values = dataclasses.asdict(self)
         return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
+    def learning_rate_of(self, step: int) -> float:
+        """The learning rate of a step, the first of which is 0."""
+        falling = self.decay * self.steps
+        return self.learning_rate * min(1.0, (self.steps - step) / falling if falling else 1.0)
+
     def trajectory(self) -> dict[str, Any]:
         """The settings that decide which parameters a step ends with: a checkpoint continues only under the same."""
-        free = {"steps", "evaluate_every", "out", "checkpoint", "checkpoint_every", "resume"}
+        free = {"evaluate_every", "out", "checkpoint", "checkpoint_every", "resume"}
+        if not self.decay:
+            free.add("steps")
         return {name: value for name, value in self.as_dict().items() if name not in free}

@@ -13,7 +13,34 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from hvd_compress.study.config import TrainConfig
+from hvd_compress.study.results import RunResult
+
 SECONDS_BETWEEN_LINES = 10.0
+
+
+def headline(config: TrainConfig, parameters: int, workers: int, done: int) -> str:
+    """What is about to be trained, and that compression is idle where it is."""
+    text = (
+        f"{config.compression}: {config.size} model, {parameters:,} parameters, {workers} worker{'s' * (workers > 1)}, "
+        f"{config.steps} steps of {config.batch_size} x {config.sequence_length} words"
+    )
+    if done:
+        text += f", going on after step {done}"
+    if workers == 1:
+        text += "\nOne worker has nobody to exchange gradients with: compression is idle. Start two with mpirun -np 2."
+    return text
+
+
+def summary(result: RunResult) -> str:
+    """What came of it, in one line."""
+    traffic, equal = result.traffic, "equal" if result.parameters_equal else "NOT equal"
+    return (
+        f"{result.config['compression']}: test perplexity {result.test_perplexity:.2f}, "
+        f"{traffic.sent_bytes:,} bytes a step and worker ({traffic.compression_ratio:.1f} times less than dense), "
+        f"{result.milliseconds.step:.0f} ms a step; parameters {equal} on all ranks "
+        f"(crc32 {' '.join(f'{crc:08x}' for crc in result.parameter_crc32)})"
+    )
 
 
 class Reporter(Protocol):

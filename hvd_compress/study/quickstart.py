@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hvd_compress.launch import LaunchError, run_workers
+from hvd_compress.launch import Launcher, LaunchError, run_workers
 from hvd_compress.study.report import network_note, picture, table
 from hvd_compress.study.results import RESULT_FILE, RunResult
 
@@ -67,7 +67,7 @@ def train_once(script: Path, compression: str, out: Path, arguments: argparse.Na
         "evaluate-every": max(1, arguments.steps // POINTS),
     }
     command = [sys.executable, str(script), *(f"--{name}={value}" for name, value in settings.items())]
-    launcher = "gloo" if arguments.gloo else "mpi"
+    launcher: Launcher = "gloo" if arguments.gloo else "mpi"
     status = run_workers(command, workers=arguments.workers, launcher=launcher).returncode
     if status:
         raise RunFailed(f"training with {compression} ended with status {status}; what it said is above")

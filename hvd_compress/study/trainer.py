@@ -75,6 +75,8 @@ class Trainer:
         synchronized = time.perf_counter()
         # The norm that counts is the averaged gradient's, equal on all ranks.
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.learning_rate_of(self.step)
         with self.optimizer.skip_synchronize():
             self.optimizer.step()
         self.step += 1

@@ -13,7 +13,7 @@ from hvd_compress.study.data import Corpus, load_corpus
 from hvd_compress.study.errors import UsageError
 from hvd_compress.study.evaluation import perplexity
 from hvd_compress.study.models import check_size, parameter_count
-from hvd_compress.study.progress import reporting
+from hvd_compress.study.progress import headline, reporting, summary
 from hvd_compress.study.results import RunResult
 from hvd_compress.study.trainer import Trainer
 from hvd_compress.study.workers import agree, parameter_crc32
@@ -40,7 +40,7 @@ def train(config: TrainConfig) -> RunResult:
     if config.resume:
         _resume(trainer)
     if hvd.rank() == 0:
-        print(_headline(trainer), flush=True)
+        print(headline(config, parameter_count(trainer.model), hvd.size(), trainer.step), flush=True)
     _run(trainer)
     traffic, milliseconds = trainer.meter.means()
     result = RunResult(
@@ -55,7 +55,9 @@ def train(config: TrainConfig) -> RunResult:
         parameter_crc32=parameter_crc32(trainer.model),
     )
     if hvd.rank() == 0:
-        _tell(result, config)
+        print(summary(result), flush=True)
+        if config.out:
+            print(f"result: {result.save(config.out)}", flush=True)
     return result
 
 
@@ -121,20 +123,6 @@ def _resume(trainer: Trainer) -> None:
     trainer.load_state_dict(saved)
 
 
-def _headline(trainer: Trainer) -> str:
-    config, workers = trainer.config, hvd.size()
-    lines = [
-        f"{config.compression}: {config.size} model, {parameter_count(trainer.model):,} parameters, {workers} "
-        f"worker{'s' * (workers > 1)}, {config.steps} steps of {config.batch_size} x {config.sequence_length} words"
-        + (f", going on after step {trainer.step}" if trainer.step else "")
-    ]
-    if workers == 1:
-        lines.append(
-            "One worker has nobody to exchange gradients with: compression is idle. Start two with mpirun -np 2."
-        )
-    return "\n".join(lines)
-
-
 def _run(trainer: Trainer) -> None:
     config, silent = trainer.config, hvd.rank() != 0
     seen = ""
@@ -148,15 +136,3 @@ def _run(trainer: Trainer) -> None:
             reporter.advance(trainer.step, f"loss {loss:.2f}{seen}")
     if trainer.loss_steps:
         trainer.look()
-
-
-def _tell(result: RunResult, config: TrainConfig) -> None:
-    traffic, equal = result.traffic, "equal" if result.parameters_equal else "DIFFERENT"
-    print(
-        f"{config.compression}: test perplexity {result.test_perplexity:.2f}, "
-        f"{traffic.sent_bytes:,} bytes a step and worker ({traffic.compression_ratio:.1f} times less than dense), "
-        f"{result.milliseconds.step:.0f} ms a step; parameters on the {result.workers} ranks are {equal} "
-        f"(crc32 {' '.join(f'{crc:08x}' for crc in result.parameter_crc32)})"
-    )
-    if config.out:
-        print(f"result: {result.save(config.out)}")

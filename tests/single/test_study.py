@@ -109,16 +109,36 @@ def test_unknown_size_names_the_sizes() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"steps": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"clip": math.inf}, {"dropout": 1.0}, {"resume": True}],
+    [
+        {"steps": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"clip": math.inf},
+        {"dropout": 1.0},
+        {"decay": 1.5},
+        {"resume": True},
+    ],
 )
 def test_setting_out_of_range_is_refused_by_name(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         TrainConfig(**wrong)  # type: ignore[arg-type]
 
 
+def test_learning_rate_falls_to_zero_over_the_last_share_of_the_steps() -> None:
+    config = TrainConfig(steps=8, learning_rate=4.0, decay=0.5)
+    assert [config.learning_rate_of(step) for step in range(8)] == [4.0, 4.0, 4.0, 4.0, 4.0, 3.0, 2.0, 1.0]
+    assert replace(config, decay=0.0).learning_rate_of(7) == 4.0
+
+
+def test_steps_belong_to_the_trajectory_only_where_the_learning_rate_depends_on_them() -> None:
+    for decay, same in ((0.5, False), (0.0, True)):
+        config = TrainConfig(decay=decay)
+        assert (replace(config, steps=9).trajectory() == config.trajectory()) is same
+
+
 def test_trajectory_ignores_what_does_not_change_the_parameters() -> None:
     config = TrainConfig()
-    assert replace(config, steps=9, out=Path("x"), evaluate_every=3).trajectory() == config.trajectory()
+    assert replace(config, out=Path("x"), evaluate_every=3).trajectory() == config.trajectory()
     assert replace(config, seed=1).trajectory() != config.trajectory()
 
 
