@@ -94,13 +94,16 @@ class Payload(NamedTuple):
     counts : tuple of int
         The header's counts (GATHER only).
     kept : array, optional
-        Indices that this rank selected. Never sent: it saves the error feedback from decoding them again.
+        What this rank selected. Never sent: it saves the error feedback from decoding it again.
+    magnitudes : array, optional
+        Counts by :func:`hvd_compress.budget.count_magnitudes`, when the model's budget is about to be shared.
     """
 
     parts: tuple[Array, ...]
     flag: Any = None
     counts: tuple[int, ...] = ()
     kept: Array = None
+    magnitudes: Array = None
 
 
 class Codec(ABC):
@@ -159,6 +162,23 @@ class Codec(ABC):
         """Return the codec that handles this tensor; policies choose here, ranks agree without talking."""
         return self
 
+    @property
+    def shared_every(self) -> int:
+        """Steps between new shares of one budget for all tensors; 0: each tensor has a budget of its own."""
+        return 0
+
+    def cost(self, spec: TensorSpec) -> int:
+        """What the codec spends on a tensor, in a unit of its own."""
+        return self.payload_nbytes(spec)
+
+    def cost_at(self, spec: TensorSpec, above: Array, lowest: int) -> int:
+        """What it would spend if it sent every entry from bin `lowest` on; `above[j]` counts entries in bins >= j."""
+        return self.cost(spec)
+
+    def with_budget(self, budget: int) -> Codec:
+        """Return the codec that spends so much on its tensor."""
+        return self
+
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         """Return the state before the first step."""
         return {}
@@ -201,11 +221,11 @@ class Codec(ABC):
 
     def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         """Add the decoded payload to float32 `total`, which may be overwritten."""
-        return total + self.decode(ops, payload, spec, site)
+        return ops.scale_add(total, self.decode(ops, payload, spec, site), 1.0, total)
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         """Return what `payload` failed to say of float32 `x`, which may be overwritten."""
-        return x - self.decode(ops, payload, spec, site)
+        return ops.subtract(x, self.decode(ops, payload, spec, site))
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         """Turn the combined gradient, shape (n,), into what the optimizer gets; return it and the new state.

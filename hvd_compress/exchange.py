@@ -18,7 +18,7 @@ from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.wire import add_payload, pack, seal, split_rows, tag_of, unpack, unseal
 
-__all__ = ["Collective", "Pending", "receive", "send", "spec_of"]
+__all__ = ["Collective", "Pending", "SummingCollective", "receive", "send", "spec_of"]
 
 
 class Collective(Protocol):
@@ -31,6 +31,15 @@ class Collective(Protocol):
         """Wait for a handle: the ranks' buffers one after another, uint8."""
 
 
+class SummingCollective(Collective, Protocol):
+    """What sharing one budget over all tensors needs besides."""
+
+    world_size: int
+
+    def allreduce(self, array: Array, name: str) -> Any:
+        """Start adding a 1-D int64 array over all ranks; return a handle for `wait`."""
+
+
 class Pending(NamedTuple):
     """What stays on this rank between `send` and `receive`."""
 
@@ -38,6 +47,7 @@ class Pending(NamedTuple):
     spec: TensorSpec
     site: Site
     handle: Any
+    magnitudes: Array = None
 
 
 def spec_of(ops: Kernels, x: Array) -> TensorSpec:
@@ -82,7 +92,7 @@ def send(
         return _poisoned(ops, payload), Pending(codec, spec, site, None), state
     row = seal(ops, pack(ops, payload), tag_of(codec, site), codec.fixed_size)
     handle = collective.allgather(row, site.name)
-    return ops.constant((1.0,), "float32"), Pending(codec, spec, site, handle), state
+    return ops.constant((1.0,), "float32"), Pending(codec, spec, site, handle, payload.magnitudes), state
 
 
 def receive(
@@ -111,7 +121,7 @@ def receive(
     ValueError
         If a payload was damaged or belongs elsewhere.
     """
-    codec, spec, site, handle = pending
+    codec, spec, site, handle, _ = pending
     with ops.quiet():
         if handle is None:
             result = codec.decode(ops, Payload((ops.flatten(reduced),)), spec, site)
@@ -132,7 +142,7 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
 
 
 def _sum_rows(ops: Kernels, gathered: Array, pending: Pending, into: Array | None) -> Array:
-    codec, spec, site, _ = pending
+    codec, spec, site, _, _ = pending
     total = ops.zeros(spec.numel) if into is None else ops.fill_zero(ops.flatten(into))
     tag = tag_of(codec, site)
     for row in split_rows(ops, gathered, codec, spec, site.world_size):

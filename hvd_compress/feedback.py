@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
 from hvd_compress.generator import Site
@@ -74,6 +74,19 @@ class ErrorFeedback(Codec):
     @property
     def companion(self) -> Codec | None:
         return self.inner.companion
+
+    @property
+    def shared_every(self) -> int:
+        return self.inner.shared_every
+
+    def cost(self, spec: TensorSpec) -> int:
+        return self.inner.cost(spec)
+
+    def cost_at(self, spec: TensorSpec, above: Array, lowest: int) -> int:
+        return self.inner.cost_at(spec, above, lowest)
+
+    def with_budget(self, budget: int) -> Codec:
+        return replace(self, inner=self.inner.with_budget(budget))
 
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {**self.inner.init(ops, spec), "residual": ops.zeros(spec.numel)}

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hvd_compress.codec import Codec, State, TensorSpec
+import numpy as np
+
+from hvd_compress.budget import shares
+from hvd_compress.codec import Array, Codec, State, TensorSpec
+from hvd_compress.exchange import SummingCollective
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.registry import config_of
 
@@ -23,6 +27,7 @@ class Slot:
         self.codec = codec
         self.spec = spec
         self.state = state
+        self.budget: int | None = None
         self._waiting: State | None = None
         self._spare: State | None = None
 
@@ -30,6 +35,11 @@ class Slot:
     def room(self) -> State | None:
         """A state whose arrays the next one may overwrite."""
         return self._spare
+
+    @property
+    def current(self) -> Codec:
+        """The codec with its share of the model's budget."""
+        return self.codec if self.budget is None else self.codec.with_budget(self.budget)
 
     @property
     def newest(self) -> State:
@@ -73,6 +83,8 @@ class Session:
         self._sent: set[str] = set()
         self._receiving = True
         self._loaded: Mapping[str, Any] = {}
+        self._magnitudes: dict[str, Array] = {}
+        self._sharing: tuple[Any, SummingCollective, Kernels] | None = None
 
     @property
     def commits_late(self) -> bool:
@@ -89,6 +101,7 @@ class Session:
         begins = self._receiving or key in self._sent
         if begins:
             self.settle()
+            self._finish_sharing()
             self._rescale()
             self.steps += 1
             self.overflow = False
@@ -96,6 +109,29 @@ class Session:
             self._sent.clear()
         self._sent.add(key)
         return begins
+
+    def count(self, key: str, magnitudes: Array | None) -> None:
+        """Note a tensor's magnitudes, if it is time to share the model's budget anew."""
+        if magnitudes is not None:
+            self._magnitudes[key] = magnitudes
+
+    def start_sharing(self, ops: Kernels, collective: SummingCollective) -> None:
+        """Add up what was counted in this step over the ranks, while the step ends."""
+        if self._magnitudes and self._sharing is None:
+            rows = [self._magnitudes[key] for key in sorted(self._magnitudes)]
+            handle = collective.allreduce(ops.concat(rows), f"{self.prefix}magnitudes")
+            self._sharing = (handle, collective, ops)
+
+    def _finish_sharing(self) -> None:
+        if self._sharing is None:
+            return
+        handle, collective, ops = self._sharing
+        slots = [self.slots[key] for key in sorted(self._magnitudes)]
+        counts = np.reshape(ops.to_list(collective.wait(handle)), (len(slots), -1))
+        codecs, specs = [slot.codec for slot in slots], [slot.spec for slot in slots]
+        for slot, budget in zip(slots, shares(codecs, specs, counts, collective.world_size), strict=True):
+            slot.budget = budget
+        self._magnitudes, self._sharing = {}, None
 
     def received(self, overflow: bool) -> None:
         """Note that a result was received, and whether it was not finite (looked at where steps commit late)."""
@@ -134,6 +170,7 @@ class Session:
         slot = self.slots.get(key)
         if slot is None:
             slot = self.slots[key] = Slot(codec, spec, self._first_state(key, codec, spec, ops))
+            slot.budget = self._loaded.get(key, {}).get("budget")
         elif slot.spec != spec:
             raise ValueError(f"was {slot.spec} until now, got {spec}")
         return slot
@@ -158,11 +195,13 @@ class Session:
         """
         if self._receiving:
             self.settle()
+            self._finish_sharing()
         saved = {
             key: {
                 "step": self.steps,
                 "loss_scale": self._scale,
                 "codec": config_of(slot.codec),
+                "budget": slot.budget,
                 "shape": list(slot.spec.shape),
                 "state": {name: copy(array) for name, array in slot.state.items()},
             }
@@ -174,6 +213,7 @@ class Session:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from saved state; each tensor takes its own at its next use."""
         self.slots.clear()
+        self._magnitudes, self._sharing = {}, None
         self._loaded = dict(saved)
         self._receiving, self.overflow = True, False
         steps = {value["step"] for value in saved.values()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,14 @@ CODECS: list[Codec] = [
     QSGD(bits=4, packing="elias"),
     TopKQSGD(density=0.1),
     TopKQSGD(density=1.0, bits=8, rounding="nearest", bucket_size=10),
+    TopKQSGD(density=0.1, grid="fitted", bucket_size=30),
     DGC(density=0.1),
     DGC(density=0.1, nesterov=True, masking=False, clip_norm=1.0, value_dtype="float16"),
     DGC(density=0.05, selection="sampled", momentum=0.0, warmup_steps=8),
     DenseMomentum(momentum=0.5),
     DenseMomentum(nesterov=True),
     ErrorFeedback(QSGD(bits=3)),
-    ErrorFeedback(TopKQSGD(density=0.1)),
+    ErrorFeedback(TopKQSGD(density=0.1, grid="fitted", bits=2)),
     JointSQ(),
     JointSQ(bits_per_entry=4.0),
     JointSQ(bits_per_entry=1.0, index_cost_bits=6.0, fit_iters=0),
@@ -132,8 +134,18 @@ def ops_of(backend: str) -> Kernels:
     return ops_for(to_backend(backend, np.zeros(1, np.float32)))
 
 
+def label(codec: Codec) -> str:
+    """A short name of a codec: what differs from the defaults."""
+    words = [codec.name]
+    for declared in fields(codec):
+        value = getattr(codec, declared.name)
+        if value != declared.default:
+            words.append(f"({label(value)})" if isinstance(value, Codec) else f"{declared.name}={value}")
+    return " ".join(words)
+
+
 backends = pytest.mark.parametrize("backend", required_backends())
-codecs = pytest.mark.parametrize("codec", CODECS, ids=repr)
+codecs = pytest.mark.parametrize("codec", CODECS, ids=label)
 arrays = pytest.mark.parametrize("array", list(ARRAYS.values()), ids=list(ARRAYS))
 
 

@@ -60,6 +60,10 @@ class Sparsifier(Codec):
     def reduction(self) -> Reduction:
         return Reduction.GATHER
 
+    def kept(self, n: int) -> int:
+        """Entries sent of n."""
+        return kept_count(self.density, n)
+
     @abstractmethod
     def entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
         """Values (float32) and indices of a payload; ``ValueError`` if it is damaged."""
@@ -73,7 +77,7 @@ class Sparsifier(Codec):
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         values, indices = self.entries(ops, payload, spec)
-        return ops.put(x, indices, ops.take(x, indices) - values)
+        return ops.scatter_add(x, indices, -values)
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
-        return (kept_count(self.density, spec.numel),)
+        return (self.kept(spec.numel),)

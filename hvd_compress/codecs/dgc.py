@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import ceil, inf
 
 from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, State, TensorSpec
-from hvd_compress.codecs._sparse import Sparsifier, kept_count, pack_entries, sparse_nbytes, unpack_entries
+from hvd_compress.codecs._sparse import Sparsifier, pack_entries, sparse_nbytes, unpack_entries
 from hvd_compress.codecs.momentum import DenseMomentum
 from hvd_compress.generator import SAMPLING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
@@ -103,7 +103,7 @@ class DGC(Sparsifier):
         momentum = self.companion.accumulate(ops, gradient, state["momentum"], room.get("momentum"))
         step = momentum + gradient if self.nesterov else momentum
         velocity = ops.scale_add(step, state["velocity"], 1.0, room.get("velocity"))
-        indices = self._select(ops, velocity, kept_count(self.density, ops.shape(x)[0]), site)
+        indices = self._select(ops, velocity, self.kept(ops.shape(x)[0]), site)
         payload = pack_entries(ops, velocity, indices, self.value_dtype, "auto")
         spec = TensorSpec(ops.shape(x), "float32")
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from hvd_compress.budget import BINS, BINS_PER_OCTAVE, count_magnitudes
 from hvd_compress.codec import Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
 from hvd_compress.codecs._allocation import allocate, key_ratios
-from hvd_compress.codecs._budget import WIDTHS, Budget, ValueBudget, WireBudget
+from hvd_compress.codecs._budget import WIDTHS, Budget, ValueBudget, WireBudget, used_nbytes
 from hvd_compress.codecs._groups import COMMON, Group, entries_of, read_groups, write_groups
 from hvd_compress.codecs._levels import fit_levels, spread_levels
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.parameters import choice, integer, real
+from hvd_compress.parameters import check_parameters, choice, integer, real
 from hvd_compress.registry import register
 
 __all__ = ["JointSQ"]
@@ -49,6 +50,10 @@ class JointSQ(Codec):
         Rounds of fitting the levels; for "nearest".
     seed : int
         Of the stochastic rounding; every rank draws its own.
+    scope : str
+        "tensor": each has its own budget; "model": all share one, with the same thresholds; for "wire" only.
+    rebudget_steps : int
+        Steps between counts of magnitudes, for scope "model".
 
     Notes
     -----
@@ -75,8 +80,16 @@ class JointSQ(Codec):
     rounding: str = choice("nearest", ("nearest", "stochastic"), "how entries are rounded")
     fit_iters: int = integer(2, 0, "rounds of fitting the levels", high=8)
     seed: int = integer(0, 0, "seed of the stochastic rounding", high=2**64 - 1)
+    scope: str = choice("tensor", ("tensor", "model"), "whose entries share a budget")
+    rebudget_steps: int = integer(100, 1, "steps between counts of magnitudes, for scope model")
+    payload_budget: int | None = field(default=None, repr=False)
 
     paper = "Xie et al. 2024"
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        if self.scope == "model" and self.accounting == "values":
+            raise ValueError("JointSQ: scope must be 'tensor' with accounting='values', got 'model'")
 
     @property
     def reduction(self) -> Reduction:
@@ -94,6 +107,8 @@ class JointSQ(Codec):
         """What a tensor of so many entries may take."""
         if self.accounting == "values":
             return ValueBudget(numel, math.ceil(numel * self.bits_per_entry))
+        if self.payload_budget is not None:
+            return WireBudget(numel, self.payload_budget)
         # The small addend is for products like 0.07 * 100 / 4 that come out below the integer that they are.
         return WireBudget(numel, max(64, 4 * math.floor(numel * self.bits_per_entry / 32 + 1e-6)))
 
@@ -105,7 +120,22 @@ class JointSQ(Codec):
         length = self.part_nbytes(TensorSpec((numel,), "float32"))[0] if self.fixed_size else None
         outputs = (("uint8", (length,)), ("int64", ()), *_ENTRIES)
         body, flag, *kept = ops.run_eagerly(lambda ops, x: self._write(ops, x, site), (x,), outputs)
-        return Payload((body,), flag, (), tuple(kept)), state
+        due = self.shared_every and site.step % self.shared_every == 0
+        return Payload((body,), flag, (), tuple(kept), count_magnitudes(ops, x) if due else None), state
+
+    @property
+    def shared_every(self) -> int:
+        return self.rebudget_steps if self.scope == "model" else 0
+
+    def cost_at(self, spec: TensorSpec, above: Array, lowest: int) -> int:
+        ratios = key_ratios(self.index_cost_bits)
+        bins = [lowest, *(min(BINS, lowest + round(BINS_PER_OCTAVE * math.log2(ratio))) for ratio in ratios[1:])]
+        reached = [int(above[place]) for place in bins]
+        kept = [reached[0] - reached[1], reached[1] - reached[2], reached[2]]
+        return max(64, used_nbytes(spec.numel, kept))
+
+    def with_budget(self, budget: int) -> JointSQ:
+        return replace(self, payload_budget=max(64, budget // 4 * 4))
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return ops.put(ops.zeros(spec.numel), *self._entries(ops, payload, spec.numel))
@@ -115,7 +145,7 @@ class JointSQ(Codec):
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         indices, values = self._entries(ops, payload, spec.numel)
-        return ops.put(x, indices, ops.take(x, indices) - values)
+        return ops.scatter_add(x, indices, -values)
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
         return ()

@@ -75,7 +75,7 @@ class RandomK(Codec):
         indices, inverse_probability = self._selection(ops, n, site)
         values = ops.take(x, indices)
         if self.unbiased:
-            values = values * inverse_probability
+            values = ops.scale(values, inverse_probability)
         if self.value_dtype == "float16":
             values = ops.cast(ops.limit(values * (1.0 / site.world_size), "float16"), "float16")
         # Here a bad entry need not be among the chosen ones.
@@ -87,7 +87,7 @@ class RandomK(Codec):
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         indices = self._indices(ops, payload, spec, site)
-        return ops.put(x, indices, ops.take(x, indices) - self._values(ops, payload, site))
+        return ops.scatter_add(x, indices, -self._values(ops, payload, site))
 
     def _values(self, ops: Kernels, payload: Payload, site: Site) -> Array:
         (values,) = payload.parts

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from hvd_compress.budget import count_magnitudes
 from hvd_compress.codec import Array, Feedback, Payload, State, TensorSpec
-from hvd_compress.codecs._sparse import Sparsifier, kept_count, pack_entries, sparse_nbytes, unpack_entries
+from hvd_compress.codecs._sparse import Sparsifier, pack_entries, sparse_nbytes, unpack_entries
 from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.parameters import choice, real
+from hvd_compress.parameters import choice, integer, real
 from hvd_compress.registry import register
 
 __all__ = ["TopK"]
@@ -33,6 +34,10 @@ class TopK(Sparsifier):
         "float32", "float16" (limited to +-65504) or "bfloat16": how values travel.
     index_codec : str
         How indices travel: "auto", "ef", "bitmap", "u16" or "u32".
+    scope : str
+        "tensor": each sends its own fraction; "model": the largest entries of all tensors together.
+    rebudget_steps : int
+        Steps between counts of magnitudes, for scope "model".
 
     Examples
     --------
@@ -48,6 +53,9 @@ class TopK(Sparsifier):
     density: float = real(0.01, 0.0, 1.0, "fraction of entries sent", low_open=True)
     value_dtype: str = choice("float32", ("float32", "float16", "bfloat16"), "how values travel")
     index_codec: str = choice("auto", INDEX_CODECS, "how indices travel")
+    scope: str = choice("tensor", ("tensor", "model"), "whose entries are compared with each other")
+    rebudget_steps: int = integer(100, 1, "steps between counts of magnitudes, for scope model")
+    entries_kept: int | None = field(default=None, repr=False)
 
     paper = "Aji and Heafield 2017; Stich et al. 2018"
 
@@ -60,8 +68,27 @@ class TopK(Sparsifier):
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
         # inf and NaN have the largest magnitude bits: they are always among the entries that are looked at.
-        indices = ops.largest(x, kept_count(self.density, ops.shape(x)[0]))
-        return pack_entries(ops, x, indices, self.value_dtype, self.index_codec), state
+        indices = ops.largest(x, self.kept(ops.shape(x)[0]))
+        payload = pack_entries(ops, x, indices, self.value_dtype, self.index_codec)
+        if self.shared_every and site.step % self.shared_every == 0:
+            payload = payload._replace(magnitudes=count_magnitudes(ops, x))
+        return payload, state
+
+    def kept(self, n: int) -> int:
+        return super().kept(n) if self.entries_kept is None else self.entries_kept
+
+    @property
+    def shared_every(self) -> int:
+        return self.rebudget_steps if self.scope == "model" else 0
+
+    def cost(self, spec: TensorSpec) -> int:
+        return super().kept(spec.numel)
+
+    def cost_at(self, spec: TensorSpec, above: Array, lowest: int) -> int:
+        return int(above[lowest])
+
+    def with_budget(self, budget: int) -> TopK:
+        return replace(self, entries_kept=budget)
 
     def entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
         (k,) = self.counts(spec)

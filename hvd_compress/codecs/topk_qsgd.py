@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Feedback, Payload, State, TensorSpec
-from hvd_compress.codecs._sparse import Sparsifier, kept_count
+from hvd_compress.codecs._fitted import fitted_nbytes, quantise_fitted, restore_fitted
+from hvd_compress.codecs._sparse import Sparsifier
 from hvd_compress.codecs.qsgd import QSGD
 from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS, decode_indices, encode_indices, index_nbytes
@@ -34,8 +35,11 @@ class TopKQSGD(Sparsifier):
         Bits of a code, sign included.
     bucket_size : int
         Kept entries that share a norm; 0 for all.
+    grid : str
+        "uniform": QSGD's multiples of norm / s. "fitted": 2**(bits-1) magnitudes fitted to each bucket, as JointSQ
+        does, none of them near zero; always rounded to the nearest.
     rounding : str
-        "stochastic" or "nearest".
+        "stochastic" or "nearest", on the uniform grid.
     index_codec : str
         How indices travel, as for top-k.
     seed : int
@@ -51,6 +55,7 @@ class TopKQSGD(Sparsifier):
     density: float = real(0.01, 0.0, 1.0, "fraction of entries sent", low_open=True)
     bits: int = integer(4, 2, "bits of a code, sign included", high=8)
     bucket_size: int = integer(512, 0, "kept entries that share a norm; 0 for all")
+    grid: str = choice("uniform", ("uniform", "fitted"), "levels from zero on, or fitted to the kept entries")
     rounding: str = choice("stochastic", ("stochastic", "nearest"), "how entries are rounded")
     index_codec: str = choice("auto", INDEX_CODECS, "how indices travel")
     seed: int = integer(0, 0, "seed of the rounding", high=2**64 - 1)
@@ -70,9 +75,13 @@ class TopKQSGD(Sparsifier):
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
         n = ops.shape(x)[0]
-        k = kept_count(self.density, n)
+        k = self.kept(n)
         indices = ops.largest(x, k)
-        (scales, codes), flag = self._quantiser.quantise(ops, ops.take(x, indices), indices, site)
+        values = ops.take(x, indices)
+        if self.grid == "fitted":
+            (scales, codes), flag = quantise_fitted(ops, values, self.bits, self.bucket_size)
+        else:
+            (scales, codes), flag = self._quantiser.quantise(ops, values, indices, site)
         return Payload(
             (scales, encode_indices(ops, indices, n, k, self.index_codec), codes), flag, (k,), indices
         ), state
@@ -80,12 +89,16 @@ class TopKQSGD(Sparsifier):
     def entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
         scales, indices, codes = payload.parts
         (k,) = self.counts(spec)
-        values = self._quantiser.restore(ops, (scales, codes), k)
+        if self.grid == "fitted":
+            values = restore_fitted(ops, (scales, codes), k, self.bits, self.bucket_size)
+        else:
+            values = self._quantiser.restore(ops, (scales, codes), k)
         if payload.kept is not None:
             return values, payload.kept
         return values, decode_indices(ops, indices, spec.numel, k, self.index_codec)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         (k,) = self.counts(spec)
-        scales, codes = self._quantiser.section_nbytes(k)
+        fitted = self.grid == "fitted"
+        scales, codes = fitted_nbytes(k, self.bits, self.bucket_size) if fitted else self._quantiser.section_nbytes(k)
         return scales, index_nbytes(spec.numel, k, self.index_codec), codes

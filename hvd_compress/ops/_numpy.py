@@ -140,6 +140,10 @@ class NumpyOps(Kernels):
         with self.quiet():
             return np.add(x, y if decay == 1.0 else y * np.float32(decay), out=out)
 
+    def subtract(self, x: Array, y: Array) -> Array:
+        with self.quiet():
+            return np.subtract(x, y, out=x)
+
     def scale(self, x: Array, factor: Array) -> Array:
         with self.quiet():
             return np.multiply(x, factor, out=x)

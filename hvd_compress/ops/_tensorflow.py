@@ -134,6 +134,9 @@ class TensorflowOps(Kernels):
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
         return add(x, y if decay == 1.0 else multiply(y, decay))
 
+    def subtract(self, x: Array, y: Array) -> Array:
+        return add(x, -y)
+
     def scale(self, x: Array, factor: Array) -> Array:
         return multiply(x, factor)
 

@@ -131,6 +131,9 @@ class TorchOps(Kernels):
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
         return torch.add(x, y if decay == 1.0 else y * decay, out=out)
 
+    def subtract(self, x: Array, y: Array) -> Array:
+        return x.sub_(y)
+
     def scale(self, x: Array, factor: Array) -> Array:
         return x.mul_(factor)
 

@@ -164,8 +164,12 @@ class ArrayOps(ABC):
         """``x + decay * y`` of float32 arrays, each product and sum rounded; a new array, or `out` overwritten."""
 
     @abstractmethod
+    def subtract(self, x: Array, y: Array) -> Array:
+        """``x - y`` of float32 arrays; may overwrite `x`."""
+
+    @abstractmethod
     def scale(self, x: Array, factor: Array) -> Array:
-        """``x * factor``; may overwrite `x`."""
+        """``x * factor`` of a float32 array; may overwrite `x`."""
 
     @abstractmethod
     def fill_zero(self, x: Array) -> Array:

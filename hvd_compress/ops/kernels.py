@@ -129,5 +129,5 @@ class Kernels(ArrayOps):
 
     def check_word(self, words: Array) -> Array:
         """Sum of (2i+1) * words[i] mod 2**32 over int32 words taken as unsigned; 0-d int64."""
-        odd = self.arange(self.shape(words)[0]) * 2 + 1
+        odd = self.arange(self.length(words)) * 2 + 1
         return self.bit_and(self.sum(self.bit_and(self.cast(words, "int64"), MASK) * odd), MASK)

@@ -16,6 +16,7 @@ class HorovodCollective:
 
     def __init__(self, process_set: Any) -> None:
         self._process_set = process_set
+        self.world_size: int = process_set.size()
         self.sent_bytes = 0
         self.wait_seconds = 0.0
 
@@ -25,8 +26,15 @@ class HorovodCollective:
         handle: int = hvd.allgather_async(buffer, name=f"hvd_compress.{name}", process_set=self._process_set)
         return handle
 
+    def allreduce(self, array: torch.Tensor, name: str) -> int:
+        """Start adding a 1-D tensor over the ranks."""
+        self.sent_bytes += array.numel() * array.element_size()
+        name = f"hvd_compress.{name}"
+        handle: int = hvd.allreduce_async(array, name=name, op=hvd.Sum, process_set=self._process_set)
+        return handle
+
     def wait(self, handle: int) -> torch.Tensor:
-        """Wait for all ranks' tensors, one after another in one 1-D tensor."""
+        """Wait for a handle and return the tensor that came; of an allgather all ranks' tensors one after another."""
         start = perf_counter()
         gathered: torch.Tensor = hvd.synchronize(handle)
         self.wait_seconds += perf_counter() - start

@@ -12,7 +12,7 @@ import horovod.torch as hvd
 import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
-from hvd_compress.codec import CompressionError, Reduction
+from hvd_compress.codec import Codec, CompressionError, Reduction, TensorSpec
 from hvd_compress.exchange import Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
@@ -103,6 +103,8 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         start = perf_counter()
         caller = find_caller(tensor)
         group, name = self._names.locate(tensor, caller)
+        if group not in self._sessions:
+            _refuse_momentum_twice(self.policy.codec, caller.optimizer)
         session, key = self._session(group), group.prefix + name
         if session.sending(key):
             self._stats.begin_step()
@@ -124,8 +126,9 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if key not in session.slots:
             self._warn_unless_it_pays(self.policy.for_tensor(key, spec), spec, site)
         slot = session.slot(key, self.policy.for_tensor(key, spec), spec, ops)
-        reduced, pending, state = send(slot.codec, ops, tensor, slot.state, site, collective, slot.room)
+        reduced, pending, state = send(slot.current, ops, tensor, slot.state, site, collective, slot.room)
         session.update(slot, state)
+        session.count(key, pending.magnitudes)
         # hvd.allreduce must leave its input alone; an optimizer takes the result over in place of the gradient.
         into = tensor if caller.optimizer is not None and spec.dtype == "float32" else None
         return reduced, _Context(pending, session, slot, collective, into), slot
@@ -156,12 +159,18 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         pending, session, slot, collective, into = ctx
         with torch.no_grad(), _explained(pending.site.name, tensor):
             result: torch.Tensor
+            sent = collective.sent_bytes
+            session.start_sharing(ops_for(tensor), collective)
             result, state = receive(ops_for(tensor), tensor, pending, slot.newest, collective, into)
             session.update(slot, state)
             session.received(session.commits_late and not bool(torch.isfinite(result).all()))
         end = perf_counter()
         waited = collective.wait_seconds
-        counts = Counts(wait_seconds=start - self._idle_since + waited, decode_seconds=end - start - waited)
+        counts = Counts(
+            sent_bytes=collective.sent_bytes - sent,
+            wait_seconds=start - self._idle_since + waited,
+            decode_seconds=end - start - waited,
+        )
         self._stats.add(pending.site.name, counts, pending.codec.name != "none")
         self._idle_since = end
         return result
@@ -177,17 +186,24 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         own = {key: value for key, value in self._loaded.items() if key in group.keys}
         self._sessions[group].load_state_dict(own)
 
-    def _warn_unless_it_pays(self, codec: Any, spec: Any, site: Site) -> None:
-        if self._warned or codec.reduction is Reduction.SUM:
+    def _warn_unless_it_pays(self, codec: Codec, spec: TensorSpec, site: Site) -> None:
+        if codec.reduction is Reduction.SUM:
             return
+        if not codec.fixed_size:
+            self._warn_once(
+                f"{codec!r} sends payloads whose size varies with the data: Horovod negotiates their sizes anew at "
+                "every step, one more round trip for each tensor"
+            )
         # A ring allreduce moves 2 (W-1)/W times the dense bytes for each rank, an allgather W-1 times the payload.
-        if row_nbytes(codec, spec) * site.world_size >= 2 * spec.nbytes:
-            self._warned = True
-            if hvd.rank() == 0:
-                warnings.warn(
-                    f"{codec!r} sends more for {site.name} on {site.world_size} ranks than no compression would",
-                    stacklevel=2,
-                )
+        elif row_nbytes(codec, spec) * site.world_size >= 2 * spec.nbytes:
+            self._warn_once(
+                f"{codec!r} sends more for {site.name} on {site.world_size} ranks than no compression would"
+            )
+
+    def _warn_once(self, message: str) -> None:
+        if not self._warned and hvd.rank() == 0:
+            warnings.warn(message, stacklevel=4)
+        self._warned = True
 
     def stats(self) -> Stats:
         """Return what was sent and how long it took on this rank: a snapshot."""
@@ -216,6 +232,18 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._loaded = dict(state_dict["tensors"])
         for group in self._sessions:
             self._load(group)
+
+
+def _refuse_momentum_twice(codec: Codec, optimizer: Any) -> None:
+    if optimizer is None or not codec.has_momentum:
+        return
+    for group in optimizer.param_groups:
+        if group.get("momentum") or "betas" in group:
+            own = f"momentum={group['momentum']}" if group.get("momentum") else f"betas={group['betas']}"
+            raise ValueError(
+                f"{type(codec).__name__} applies momentum itself: set momentum=0 in the optimizer, which has {own}, "
+                "and nesterov where the codec is made; for optimizers such as Adam use topk"
+            )
 
 
 class _explained:

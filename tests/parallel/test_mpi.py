@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import Codec, ErrorFeedback, Site, TensorSpec, TopK
-from tests.cases import ARRAYS, CODECS, LoopbackCollective
+from tests.cases import ARRAYS, CODECS, LoopbackCollective, label
 
 pytestmark = pytest.mark.launches(("mpi", 1), ("mpi", 2), ("mpi", 3), ("mpi", 4))
 
@@ -45,7 +45,7 @@ def simulated(codec: Codec, world: int, step: int, states: list[Any], *shape: in
     return np.asarray(result)
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=repr)
+@pytest.mark.parametrize("codec", CODECS, ids=label)
 def test_ranks_get_what_one_process_computes(codec: Codec, comm: Any) -> None:
     from hvd_compress.mpi import allreduce
     from hvd_compress.ops import ops_for

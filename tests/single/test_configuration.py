@@ -101,7 +101,8 @@ def test_bad_configs_are_refused(config: Any, error: type[Exception], message: s
 def test_nested_configs_are_plain_data() -> None:
     codec = ErrorFeedback(TopK(density=0.5), decay=0.25)
     config = config_of(codec)
-    assert config["inner"] == {"name": "topk", "density": 0.5, "value_dtype": "float32", "index_codec": "auto"}
+    assert config["inner"]["name"] == "topk"
+    assert config["inner"]["density"] == 0.5
     assert codec_from_config(config) == codec
 
 

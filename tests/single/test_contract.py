@@ -24,7 +24,19 @@ from hvd_compress.codec import EMPTY, NONFINITE, NORMAL
 from hvd_compress.exchange import spec_of
 from hvd_compress.ops import Kernels
 from hvd_compress.wire import pack, row_nbytes, seal, tag_of, unpack, unseal
-from tests.cases import ARRAYS, CODECS, SITE, arrays, backends, codecs, ops_of, required_backends, to_backend, to_numpy
+from tests.cases import (
+    ARRAYS,
+    CODECS,
+    SITE,
+    arrays,
+    backends,
+    codecs,
+    label,
+    ops_of,
+    required_backends,
+    to_backend,
+    to_numpy,
+)
 
 STEPS = 3
 UNBIASED = [codec for codec in CODECS if codec.unbiased]
@@ -153,7 +165,7 @@ def test_biased_codecs_contract(codec: Codec, kind: str, n: int) -> None:
     assert errors < norms
 
 
-@pytest.mark.parametrize("codec", UNBIASED, ids=repr)
+@pytest.mark.parametrize("codec", UNBIASED, ids=label)
 def test_unbiased_codecs_average_out(codec: Codec) -> None:
     """F012 and F110: the mean of many draws is within 5 standard errors of the input at every index."""
     x = np.random.default_rng(1).standard_normal(200).astype(np.float32)
@@ -190,7 +202,7 @@ def test_one_bad_entry_is_announced_and_leaves_the_state_alone(codec: Codec, bac
         assert not any(wire[2:])
 
 
-@pytest.mark.parametrize("codec", GATHER, ids=repr)
+@pytest.mark.parametrize("codec", GATHER, ids=label)
 @backends
 def test_nothing_to_send_is_announced(codec: Codec, backend: str) -> None:
     """F037, for the codecs by themselves: zeros, negative zeros and empty tensors."""
@@ -204,7 +216,7 @@ def test_nothing_to_send_is_announced(codec: Codec, backend: str) -> None:
         assert not any(wire[2:])
 
 
-@pytest.mark.parametrize("codec", GATHER, ids=repr)
+@pytest.mark.parametrize("codec", GATHER, ids=label)
 @backends
 def test_wire_round_trips_through_the_seal(codec: Codec, backend: str) -> None:
     ops, array = ops_of(backend), ARRAYS["odd"]
@@ -224,7 +236,7 @@ def test_wire_round_trips_through_the_seal(codec: Codec, backend: str) -> None:
     )
 
 
-@pytest.mark.parametrize("codec", [codec for codec in CODECS if isinstance(codec, ErrorFeedback)], ids=repr)
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if isinstance(codec, ErrorFeedback)], ids=label)
 @arrays
 @backends
 def test_what_was_sent_and_the_residual_add_up_to_what_came_in(

@@ -11,7 +11,7 @@ import pytest
 from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Reduction, Site, TensorSpec, TopK
 from hvd_compress.exchange import receive, send, spec_of
 from hvd_compress.wire import row_nbytes
-from tests.cases import CODECS, LoopbackCollective, backends, codecs, ops_of, to_backend, to_numpy
+from tests.cases import CODECS, LoopbackCollective, backends, codecs, label, ops_of, to_backend, to_numpy
 
 GATHER = [codec for codec in CODECS if codec.reduction is Reduction.GATHER]
 
@@ -177,7 +177,7 @@ def flip(position: int) -> Callable[[Any], Any]:
 
 
 @backends
-@pytest.mark.parametrize("codec", GATHER, ids=repr)
+@pytest.mark.parametrize("codec", GATHER, ids=label)
 def test_every_damaged_byte_is_found(codec: Codec, backend: str) -> None:
     width = row_nbytes(codec, TensorSpec((50,), "float32"))
     for position in range(0, 2 * width, 1 if backend == "numpy" else 3):

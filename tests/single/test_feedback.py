@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Site, TensorSpec, TopK
-from tests.cases import CODECS, SITE, backends, ops_of, to_backend, to_numpy
+from tests.cases import CODECS, SITE, backends, label, ops_of, to_backend, to_numpy
 
 WRAPPED = [codec for codec in CODECS if isinstance(codec, ErrorFeedback)]
 
@@ -31,7 +31,7 @@ def test_published_run_of_top_k(backend: str) -> None:
 
 
 @backends
-@pytest.mark.parametrize("codec", WRAPPED, ids=repr)
+@pytest.mark.parametrize("codec", WRAPPED, ids=label)
 def test_everything_arrives_in_the_end(codec: ErrorFeedback, backend: str) -> None:
     """Telescoping over 20 steps: sum of decoded = sum of gradients - last residual, for decay 1."""
     codec = ErrorFeedback(codec.inner)
@@ -60,7 +60,7 @@ def test_sparsifiers_lose_nothing_at_all_on_dyadic_numbers() -> None:
         np.testing.assert_array_equal(went + state["residual"], total)
 
 
-@pytest.mark.parametrize("codec", WRAPPED, ids=repr)
+@pytest.mark.parametrize("codec", WRAPPED, ids=label)
 def test_a_step_without_gradient_delivers_what_was_kept(codec: ErrorFeedback) -> None:
     """F015: a codec whose memory was never called would decode zeros."""
     ops, spec = ops_of("numpy"), TensorSpec((100,), "float32")
@@ -75,7 +75,7 @@ def test_a_step_without_gradient_delivers_what_was_kept(codec: ErrorFeedback) ->
 
 
 @backends
-@pytest.mark.parametrize("codec", WRAPPED, ids=repr)
+@pytest.mark.parametrize("codec", WRAPPED, ids=label)
 def test_a_room_for_the_new_state_changes_no_bit_and_keeps_the_old_state(codec: ErrorFeedback, backend: str) -> None:
     ops, spec = ops_of(backend), TensorSpec((400,), "float32")
     draws = np.random.default_rng(5)
@@ -93,7 +93,7 @@ def test_a_room_for_the_new_state_changes_no_bit_and_keeps_the_old_state(codec: 
         late, room = new, late
 
 
-@pytest.mark.parametrize("inner", [RandomK(mode="unbiased"), Dense(), ErrorFeedback(TopK())], ids=repr)
+@pytest.mark.parametrize("inner", [RandomK(mode="unbiased"), Dense(), ErrorFeedback(TopK())], ids=label)
 def test_codecs_that_it_cannot_help_are_refused(inner: Codec) -> None:
     with pytest.raises(ValueError, match="inner must be a codec that loses something and does not scale up"):
         ErrorFeedback(inner)
@@ -131,7 +131,7 @@ def test_top_2_of_20_converges_with_error_feedback_only() -> None:
 @pytest.mark.parametrize(
     "codec",
     [Dense(), RandomK(density=0.1, mode="unbiased"), ErrorFeedback(RandomK(density=0.1)), ErrorFeedback(Cast())],
-    ids=repr,
+    ids=label,
 )
 def test_the_other_codecs_converge(codec: Codec) -> None:
     assert distance_from_optimum(codec, steps=1000) < 0.05

@@ -206,3 +206,17 @@ def test_elias_payloads_of_another_length_are_refused() -> None:
     for wrong in (packed[:11], np.concatenate([packed, np.zeros(9, np.uint8)])):
         with pytest.raises(ValueError, match=r"payload: \d+ bytes, expected at (least|most)|do not fill the bytes"):
             codec.decode(ops, unpack(ops, wrong, codec, spec), spec, SITE)
+
+
+def test_fitted_levels_have_the_declared_size_and_fit_better() -> None:
+    """Section 6: 8 bytes for each bucket; levels at zero would be wasted on kept entries."""
+    x, spec = np.random.default_rng(0).standard_normal(20_000).astype(np.float32), TensorSpec((20_000,), "float32")
+    errors = {}
+    for grid in ("uniform", "fitted"):
+        codec = TopKQSGD(density=0.05, bits=4, grid=grid, rounding="nearest")
+        assert len(wire(codec, x)) == 2 * codec.payload_nbytes(spec)
+        kept = np.flatnonzero(decoded(codec, x))
+        errors[grid] = float(np.sum((decoded(codec, x) - x)[kept] ** 2))
+    plain, fitted = (TopKQSGD(density=0.05, grid=grid).payload_nbytes(spec) for grid in ("uniform", "fitted"))
+    assert fitted == plain + 4 * 2
+    assert errors["fitted"] < errors["uniform"] / 2

@@ -1,0 +1,56 @@
+"""Buckets of kept entries on levels fitted to each bucket, as JointSQ fits them to its widths."""
+
+from __future__ import annotations
+
+from hvd_compress.codec import NONFINITE, Array
+from hvd_compress.codecs._levels import fit_levels, level_values
+from hvd_compress.ops.kernels import Kernels
+from hvd_compress.wire import flag_of
+
+__all__ = ["fitted_nbytes", "quantise_fitted", "restore_fitted"]
+
+_ITERATIONS = 2
+
+
+def fitted_nbytes(k: int, bits: int, size: int) -> tuple[int, int]:
+    """Bytes of the lines (base and step of each bucket) and of the codes of k entries."""
+    return 8 * len(_buckets(k, size)), -(-k * bits // 8)
+
+
+def quantise_fitted(ops: Kernels, values: Array, bits: int, size: int) -> tuple[tuple[Array, Array], Array]:
+    """Sections (lines, codes) and flag of float32 `values`; buckets of `size` entries, 0 for one of all."""
+    flag, k = flag_of(ops, values), ops.shape(values)[0]
+    finite = ops.where(flag == NONFINITE, ops.zeros(1), values)
+    sizes = fitted_nbytes(k, bits, size)
+    outputs = [("uint8", (nbytes,)) for nbytes in sizes]
+    lines, codes = ops.run_eagerly(lambda ops, x: _fit(ops, x, bits, size), (finite,), outputs)
+    return (lines, codes), flag
+
+
+def restore_fitted(ops: Kernels, parts: tuple[Array, ...], k: int, bits: int, size: int) -> Array:
+    """Undo `quantise_fitted`; ``ValueError`` if the sections are damaged."""
+    lines = ops.from_bytes(parts[0], "float32")
+    ops.require(ops.all_finite(lines), "payload: a level is not finite")
+    codes = ops.unpack_bits(parts[1], bits, k)
+    numbers = ops.bit_and(codes, (1 << (bits - 1)) - 1)
+    values = [
+        level_values(ops, lines[2 * bucket : 2 * bucket + 2], numbers[piece])
+        for bucket, piece in enumerate(_buckets(k, size))
+    ]
+    magnitudes = ops.concat([ops.zeros(0), *values])
+    return ops.where(ops.shift_right(codes, bits - 1) > 0, -magnitudes, magnitudes)
+
+
+def _fit(ops: Kernels, values: Array, bits: int, size: int) -> tuple[Array, Array]:
+    negative, magnitudes = ops.cast(values < 0, "int64"), ops.where(values < 0, -values, values)
+    lines, numbers = [ops.zeros(0)], [ops.arange(0)]
+    for piece in _buckets(ops.shape(values)[0], size):
+        line, levels = fit_levels(ops, magnitudes[piece], bits, _ITERATIONS)
+        lines.append(line)
+        numbers.append(levels)
+    codes = ops.shift_left(negative, bits - 1) + ops.concat(numbers)
+    return ops.to_bytes(ops.concat(lines)), ops.pack_bits(codes, bits)
+
+
+def _buckets(k: int, size: int) -> list[slice]:
+    return [slice(start, min(start + (size or k), k)) for start in range(0, k, size or max(1, k))]
