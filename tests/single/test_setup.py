@@ -47,7 +47,7 @@ def set_up(checkout: Path, **env: str) -> subprocess.CompletedProcess[str]:
         env={**keep, "PYTHON": BASE_PYTHON, **unreachable, **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 
