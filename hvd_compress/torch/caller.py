@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import horovod.torch as hvd
 import torch
 
-__all__ = ["Caller", "find_caller"]
+__all__ = ["Caller", "find_caller", "find_optimizer"]
 
 _OPTIMIZER = ("_allreduce_grad_async", "_grouped_allreduce_grad_async")
 _CALLS = ("allreduce", "grouped_allreduce")
@@ -59,6 +59,18 @@ def find_caller(tensor: torch.Tensor) -> Caller:
             return _plain_call(function, frame.f_locals, tensor)
         frame = frame.f_back
     raise ValueError("compress must be called by Horovod: pass the compressor as compression=")
+
+
+def find_optimizer() -> Any:
+    """Return Horovod's optimizer whose ``synchronize`` is calling, or None."""
+    frame: FrameType | None = sys._getframe(2)
+    for _ in range(_DEPTH):
+        if frame is None:
+            break
+        if frame.f_globals.get("__name__") == "horovod.torch.optimizer" and frame.f_code.co_name == "synchronize":
+            return frame.f_locals["self"]
+        frame = frame.f_back
+    return None
 
 
 def _optimizer_call(names: dict[str, Any]) -> Caller:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import horovod.torch as hvd
 import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
-from hvd_compress.codec import Codec, CompressionError, Reduction, TensorSpec
+from hvd_compress.codec import CompressionError
 from hvd_compress.exchange import Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
 from hvd_compress.policy import BySize
 from hvd_compress.session import Session, Slot
 from hvd_compress.stats import Counts, Stats
-from hvd_compress.torch.caller import Caller, find_caller
+from hvd_compress.torch.advice import Advice, refuse_momentum_twice
+from hvd_compress.torch.caller import Caller, find_caller, find_optimizer
 from hvd_compress.torch.collective import HorovodCollective
 from hvd_compress.torch.naming import Group, Names
-from hvd_compress.wire import row_nbytes
 
 __all__ = ["Compressor"]
 
@@ -65,7 +63,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._loaded: dict[str, Any] = {}
         self._stats = Stats()
         self._idle_since = 0.0
-        self._warned = False
+        self._advice = Advice()
 
     def __repr__(self) -> str:
         return f"Compressor({self.policy!r})"
@@ -104,7 +102,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         caller = find_caller(tensor)
         group, name = self._names.locate(tensor, caller)
         if group not in self._sessions:
-            _refuse_momentum_twice(self.policy.codec, caller.optimizer)
+            refuse_momentum_twice(self.policy.codec, caller.optimizer)
         session, key = self._session(group), group.prefix + name
         if session.sending(key):
             self._stats.begin_step()
@@ -123,9 +121,9 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         collective = HorovodCollective(process_set)
         site = Site(key, session.step, process_set.rank(), process_set.size())
         spec = spec_of(ops, tensor)
-        if key not in session.slots:
-            self._warn_unless_it_pays(self.policy.for_tensor(key, spec), spec, site)
-        slot = session.slot(key, self.policy.for_tensor(key, spec), spec, ops)
+        codec = self.policy.for_tensor(key, spec)
+        self._advice.on(codec, spec, key, site.world_size)
+        slot = session.slot(key, codec, spec, ops)
         reduced, pending, state = send(slot.current, ops, tensor, slot.state, site, collective, slot.room)
         session.update(slot, state)
         session.count(key, pending.magnitudes)
@@ -154,6 +152,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
             If a payload was damaged or the ranks are out of step.
         """
         if ctx is None:
+            self._watch(tensor)
             return tensor
         start = perf_counter()
         pending, session, slot, collective, into = ctx
@@ -175,6 +174,13 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._idle_since = end
         return result
 
+    def _watch(self, tensor: torch.Tensor) -> None:
+        """Notice an overflow in a gradient that is not compressed: the loss scaler skips the step for it, too."""
+        group = None if self._grad_scaler is None else self._names.group_of(find_optimizer())
+        if group in self._sessions:
+            values = tensor.coalesce().values() if tensor.is_sparse else tensor
+            self._sessions[group].received(not bool(torch.isfinite(values).all()))
+
     def _session(self, group: Group) -> Session:
         if group not in self._sessions:
             scaler = self._grad_scaler
@@ -185,25 +191,6 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
     def _load(self, group: Group) -> None:
         own = {key: value for key, value in self._loaded.items() if key in group.keys}
         self._sessions[group].load_state_dict(own)
-
-    def _warn_unless_it_pays(self, codec: Codec, spec: TensorSpec, site: Site) -> None:
-        if codec.reduction is Reduction.SUM:
-            return
-        if not codec.fixed_size:
-            self._warn_once(
-                f"{codec!r} sends payloads whose size varies with the data: Horovod negotiates their sizes anew at "
-                "every step, one more round trip for each tensor"
-            )
-        # A ring allreduce moves 2 (W-1)/W times the dense bytes for each rank, an allgather W-1 times the payload.
-        elif row_nbytes(codec, spec) * site.world_size >= 2 * spec.nbytes:
-            self._warn_once(
-                f"{codec!r} sends more for {site.name} on {site.world_size} ranks than no compression would"
-            )
-
-    def _warn_once(self, message: str) -> None:
-        if not self._warned and hvd.rank() == 0:
-            warnings.warn(message, stacklevel=4)
-        self._warned = True
 
     def stats(self) -> Stats:
         """Return what was sent and how long it took on this rank: a snapshot."""
@@ -232,18 +219,6 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._loaded = dict(state_dict["tensors"])
         for group in self._sessions:
             self._load(group)
-
-
-def _refuse_momentum_twice(codec: Codec, optimizer: Any) -> None:
-    if optimizer is None or not codec.has_momentum:
-        return
-    for group in optimizer.param_groups:
-        if group.get("momentum") or "betas" in group:
-            own = f"momentum={group['momentum']}" if group.get("momentum") else f"betas={group['betas']}"
-            raise ValueError(
-                f"{type(codec).__name__} applies momentum itself: set momentum=0 in the optimizer, which has {own}, "
-                "and nesterov where the codec is made; for optimizers such as Adam use topk"
-            )
 
 
 class _explained:

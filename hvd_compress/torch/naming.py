@@ -87,6 +87,10 @@ class Names:
         group = self._optimizers[caller.optimizer]
         return group, group.name_of(gradient, caller.parameter)
 
+    def group_of(self, optimizer: Any) -> Group | None:
+        """Return the group of an optimizer, if any of its gradients was located."""
+        return None if optimizer is None else self._optimizers.get(optimizer)
+
     def _enrol(self, caller: Caller) -> Group:
         own: dict[torch.Tensor, str] = caller.optimizer._parameter_names
         names = {parameter: self._given.get(parameter, name) for parameter, name in own.items()}
