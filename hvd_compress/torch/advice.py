@@ -1,0 +1,51 @@
+"""What users should know before they train: warnings, once, and a combination that is refused."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import horovod.torch as hvd
+
+from hvd_compress.codec import Codec, Reduction, TensorSpec
+from hvd_compress.wire import row_nbytes
+
+__all__ = ["Advice", "refuse_momentum_twice"]
+
+
+class Advice:
+    """Warns on rank 0 of the first codec that costs more than one would think."""
+
+    def __init__(self) -> None:
+        self._given = False
+
+    def on(self, codec: Codec, spec: TensorSpec, name: str, world_size: int) -> None:
+        """Look at the codec of a tensor."""
+        if self._given or codec.reduction is Reduction.SUM:
+            return
+        if not codec.fixed_size:
+            self._warn(
+                f"{codec!r} sends payloads whose size varies with the data: Horovod negotiates their sizes anew at "
+                "every step, one more round trip for each tensor"
+            )
+        # A ring allreduce moves 2 (W-1)/W times the dense bytes for each rank, an allgather W-1 times the payload.
+        elif row_nbytes(codec, spec) * world_size >= 2 * spec.nbytes:
+            self._warn(f"{codec!r} sends more for {name} on {world_size} ranks than no compression would")
+
+    def _warn(self, message: str) -> None:
+        self._given = True
+        if hvd.rank() == 0:
+            warnings.warn(message, stacklevel=5)
+
+
+def refuse_momentum_twice(codec: Codec, optimizer: Any) -> None:
+    """Raise ``ValueError`` if codec and optimizer (None for ``hvd.allreduce``) both have momentum."""
+    if optimizer is None or not codec.has_momentum:
+        return
+    for group in optimizer.param_groups:
+        if group.get("momentum") or "betas" in group:
+            own = f"momentum={group['momentum']}" if group.get("momentum") else f"betas={group['betas']}"
+            raise ValueError(
+                f"{type(codec).__name__} applies momentum itself: set momentum=0 in the optimizer, which has {own}, "
+                "and nesterov where the codec is made; for optimizers such as Adam use topk"
+            )
