@@ -22,6 +22,7 @@ from hvd_compress.codecs._budget import (
     used_nbytes,
 )
 from hvd_compress.indices import index_nbytes
+from hvd_compress.ops import Kernels
 from tests.cases import backends, ops_of, required_backends, to_backend, to_numpy
 
 Floats = np.ndarray[Any, Any]
@@ -30,14 +31,25 @@ HAND = np.array([10, 0.1, 0.3, 7, 0.9, 0.5, 3, 1.5], np.float32)
 COSTS = (0.0, 6.0, 16.0, 30.0)
 
 
+def allot(a: Floats, budget: Budget, cost: float, backend: str, shift: int = 18) -> tuple[int, list[Any]]:
+    """Flag and the indices of each width, computed where codecs compute them."""
+    ops = ops_of(backend)
+
+    def run(ops: Kernels, bits: Any) -> tuple[Any, ...]:
+        flag, groups = allocate(ops, bits, budget, key_ratios(cost), shift)
+        return ops.constant((flag,), "int64"), *groups
+
+    bits = ops.magnitude_bits(to_backend(backend, a))
+    flag, *groups = ops.run_eagerly(run, (bits,), [("int64", (1,)), *[("int64", (None,))] * 3])
+    return int(to_numpy(flag)[0]), [to_numpy(group) for group in groups]
+
+
 def widths_of(a: Floats, budget: Budget, cost: float = 0.0, backend: str = "numpy", shift: int = 18) -> list[int]:
     """Bits of each entry, as the package allots them."""
-    ops = ops_of(backend)
-    flag, groups = allocate(ops, ops.magnitude_bits(to_backend(backend, a)), budget, key_ratios(cost), shift)
-    assert flag == NORMAL or not any(to_numpy(group).size for group in groups)
+    flag, groups = allot(a, budget, cost, backend, shift)
+    assert flag == NORMAL or not any(group.size for group in groups)
     widths = np.zeros(a.size, int)
-    for width, group in zip(WIDTHS, groups, strict=True):
-        indices = to_numpy(group)
+    for width, indices in zip(WIDTHS, groups, strict=True):
         assert (np.diff(indices) > 0).all()
         assert not widths[indices].any()
         widths[indices] = width
@@ -259,7 +271,6 @@ def test_no_payload_is_larger_than_the_most_that_a_count_of_codes_allows(n: int)
 
 @backends
 def test_what_cannot_be_allotted_is_said(backend: str) -> None:
-    ops = ops_of(backend)
     for values, flag in (
         ([1, np.nan], NONFINITE),
         ([np.inf, 0], NONFINITE),
@@ -267,9 +278,9 @@ def test_what_cannot_be_allotted_is_said(backend: str) -> None:
         ([], EMPTY),
         ([2.0**-126], NORMAL),
     ):
-        bits = ops.magnitude_bits(to_backend(backend, np.array(values, np.float32)))
-        for budget in (WireBudget(len(values), 64), ValueBudget(len(values), 8)):
-            assert allocate(ops, bits, budget, key_ratios(0.0))[0] == flag
+        a = np.array(values, np.float32)
+        for budget in (WireBudget(a.size, 64), ValueBudget(a.size, 8)):
+            assert allot(a, budget, 0.0, backend)[0] == flag
 
 
 def test_a_budget_of_less_than_one_item_keeps_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,24 @@ import pytest
 
 from hvd_compress.codecs._levels import fit_levels, level_values, spread_levels
 from hvd_compress.generator import ROUNDING, Site, generator_key
+from hvd_compress.ops import Kernels
 from tests.cases import backends, ops_of, to_backend, to_numpy
 
 VECTOR = np.array([1, 1.1, 1.4, 2, 3.5], np.float32)
+LINE = (("float32", (2,)), ("int64", (None,)))
 
 
 def fitted(v: np.ndarray[Any, Any], bits: int, iterations: int, backend: str = "numpy") -> tuple[Any, Any, Any]:
-    """base and step, levels and values."""
+    """base and step, levels and values, computed where codecs compute them."""
     ops = ops_of(backend)
-    line, levels = fit_levels(ops, to_backend(backend, v), bits, iterations)
+    line, levels = ops.run_eagerly(lambda ops, v: fit_levels(ops, v, bits, iterations), (to_backend(backend, v),), LINE)
     return to_numpy(line), to_numpy(levels), to_numpy(level_values(ops, line, levels))
+
+
+def spread(ops: Kernels, v: Any, bits: int, draws: Any) -> tuple[Any, Any]:
+    """base and step, and the values of stochastic levels."""
+    line, levels = ops.run_eagerly(lambda ops, v, draws: spread_levels(ops, v, bits, draws), (v, draws), LINE)
+    return to_numpy(line), to_numpy(level_values(ops, line, levels))
 
 
 def squares(v: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> float:
@@ -76,7 +85,7 @@ def test_levels_are_the_nearest_and_fitting_never_makes_the_error_larger(kind: s
         grid = line[0] + np.arange(2 ** (bits - 1)) * line[1].astype(np.float64)
         best = np.abs(v[:, None].astype(np.float64) - grid).min(axis=1)
         np.testing.assert_allclose(np.abs(v - grid[levels]), best, rtol=1e-6, atol=1e-12)
-    assert all(later <= earlier * (1 + 1e-6) for earlier, later in zip(errors, errors[1:], strict=False))
+    assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(errors))
     assert errors[4] < errors[0]
 
 
@@ -101,14 +110,13 @@ def test_steps_that_processors_may_take_for_zero_become_zero(backend: str, bits:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_values_near_the_largest_float_stay_finite(backend: str, bits: int) -> None:
     top = np.float64(np.finfo(np.float32).max)
-    for spread in (0.02, 0.5, 0.99):
-        v = (top * (1 - spread * np.random.default_rng(1).random(200) ** 3)).astype(np.float32)
+    for share in (0.02, 0.5, 0.99):
+        v = (top * (1 - share * np.random.default_rng(1).random(200) ** 3)).astype(np.float32)
         v[0] = top
         ops = ops_of(backend)
         with ops.quiet():
             assert np.isfinite(fitted(v, bits, 8, backend)[2]).all()
-            line, levels = spread_levels(ops, to_backend(backend, v), bits, ops.zeros(200))
-            assert np.isfinite(to_numpy(level_values(ops, line, levels))).all()
+            assert np.isfinite(spread(ops, to_backend(backend, v), bits, ops.zeros(200))[1]).all()
 
 
 @backends
@@ -137,12 +145,8 @@ def test_sums_do_not_depend_on_the_framework_and_are_accurate(backend: str) -> N
 def test_stochastic_levels_are_unbiased(backend: str, bits: int) -> None:
     ops, repeats = ops_of(backend), 400
     v = np.abs(np.random.default_rng(bits).standard_normal(40)).astype(np.float32) + np.float32(0.5)
-    total = np.zeros(40)
-    for step in range(repeats):
-        draws = ops.uniform(ops.arange(40), generator_key(0, Site("w", step), ROUNDING))
-        line, levels = spread_levels(ops, to_backend(backend, v), bits, draws)
-        total += to_numpy(level_values(ops, line, levels))
-    step_size = to_numpy(line)[1]
-    # A level is off by at most a step, so its deviation is at most half a step.
-    np.testing.assert_allclose(total / repeats, v, atol=6 * step_size / 2 / np.sqrt(repeats))
-    assert to_numpy(line)[0] == v.min()
+    draws = ops.uniform(ops.arange(40 * repeats), generator_key(0, Site("w", 0), ROUNDING))
+    (base, step), values = spread(ops, to_backend(backend, np.tile(v, repeats)), bits, draws)
+    assert base == v.min()
+    # A value lies between two levels, so its deviation is at most half a step.
+    np.testing.assert_allclose(values.reshape(repeats, 40).mean(axis=0), v, atol=6 * step / 2 / np.sqrt(repeats))
