@@ -94,7 +94,8 @@ def resumed_otherwise(config: TrainConfig, folder: Path) -> str:
     return str(caught.value)
 
 
-def test_checkpoint_is_refused_under_other_settings_or_workers(config: TrainConfig, tmp_path: Path) -> None:
+def test_checkpoint_is_refused_under_other_settings_or_workers(tmp_path: Path) -> None:
+    config = short_run(tmp_path)
     messages = run(resumed_otherwise, config, tmp_path / "checkpoint", seconds=LIMIT_SECONDS)
     assert messages[0] == messages[1]
     assert "seed 0 (now 5); resume with the same settings" in messages[0]
