@@ -124,6 +124,8 @@ def _mpirun(environment: dict[str, str]) -> list[str]:
     # Without an ssh client mpirun stops even where every worker is local; a user's own setting stays.
     if not any(shutil.which(agent, path=environment["PATH"]) for agent in ("ssh", "rsh")):
         environment.setdefault("OMPI_MCA_plm", "isolated")
+    # Each worker has Horovod's thread beside its own: one that waits must not keep a core from those that work.
+    environment.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     # Binding each worker to a core would pin two launches at the same time to the same core.
     return [_program("mpirun"), *root, "--oversubscribe", "--bind-to", "none"]
