@@ -144,17 +144,14 @@ def wait_for_others() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
-def leave(number: int, frame: object) -> None:
-    """End on a signal in order, so that what this process started ends too."""
-    raise SystemExit(128 + number)
-
-
 def main() -> int:
     """Make .venv unless it is complete; return the exit status."""
     argparse.ArgumentParser(
         prog="setup.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    signal.signal(signal.SIGTERM, leave)
+    # Both unwind, so that what this process started ends too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     begun = time.monotonic()
     try:
         wait_for_others()

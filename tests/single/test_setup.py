@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -38,13 +41,18 @@ def checkout(tmp_path: Path) -> Path:
     return folder
 
 
-def set_up(checkout: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run setup.sh with Python named and no package index within reach; `env` changes that."""
+def surroundings() -> dict[str, str]:
+    """Return an environment with Python named and no package index within reach."""
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     unreachable = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": CLOSED, "PIP_RETRIES": "0", "PIP_NO_CACHE_DIR": "1"}
+    return {**keep, "PYTHON": BASE_PYTHON, **unreachable}
+
+
+def set_up(checkout: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run setup.sh in these surroundings, which `env` changes."""
     return subprocess.run(
         ["bash", str(checkout / "scripts" / "setup.sh")],
-        env={**keep, "PYTHON": BASE_PYTHON, **unreachable, **env},
+        env={**surroundings(), **env},
         capture_output=True,
         text=True,
         timeout=300,
@@ -130,6 +138,31 @@ def test_without_a_network_the_package_index_is_named_and_nothing_half_done_is_t
     assert "The package index did not answer" in sentence(set_up(checkout))
     assert not half_installed.exists()
     assert state.read_text() == "incomplete"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_set_up_that_is_interrupted_ends_what_it_started_and_is_not_trusted(checkout: Path, number: int) -> None:
+    script = ["bash", str(checkout / "scripts" / "setup.sh")]
+    venv = checkout / ".venv"
+    with subprocess.Popen(script, env=surroundings(), stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not processes_of(venv) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        said = process.communicate(timeout=60)[1]
+    assert said == "\nsetup: interrupted; to go on, run bash scripts/setup.sh again.\n"
+    assert process.returncode == 130
+    assert processes_of(venv) == []
+    assert (venv / "setup-state").read_text() == "incomplete"
+
+
+def processes_of(venv: Path) -> list[str]:
+    """Return the command lines that name the folder, as those of the first step do."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_text().replace("\0", " "))
+    return [line for line in lines if f"{venv} " in line or f"{venv}/" in line]
 
 
 def test_a_folder_that_someone_else_made_is_not_touched(checkout: Path) -> None:
