@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +69,7 @@ class Attempt:
         return (self._explain_end() if case == len(self._cases) - 1 else ""), seconds
 
     def _explain(self, case: int, outcomes: list[Outcome | None], bad: list[int]) -> str:
-        parts = [f"{self.launch}: {self._summary(case, outcomes, bad)}"]
+        parts = [f"{self.launch}: {self._summary(outcomes, bad)}"]
         for rank in bad:
             outcome = outcomes[rank]
             status = outcome.status if outcome else "no outcome"
@@ -80,12 +81,13 @@ class Attempt:
         launcher = self._folder.text("launcher.log")[-LOG_CHARACTERS:]
         return "\n".join([*parts, f"-------- launcher, exit status {self._launcher.poll()} --------", launcher])
 
-    def _summary(self, case: int, outcomes: list[Outcome | None], bad: list[int]) -> str:
+    def _summary(self, outcomes: list[Outcome | None], bad: list[int]) -> str:
         silent = [rank for rank in bad if outcomes[rank] is None]
         loud = [rank for rank in bad if rank not in silent]
         # faulthandler's own headline, which tells a watchdog from a crash.
-        late = any(self._folder.stacks(rank).startswith("Timeout") for rank in range(self.launch.workers))
-        missing = f"no outcome within {self._limits[case]:g} s" if late else "the launch ended without an outcome"
+        headlines = [re.match(r"Timeout \((.*)\)", self._folder.stacks(rank)) for rank in range(self.launch.workers)]
+        limits = [headline[1] for headline in headlines if headline]
+        missing = f"no outcome within {limits[0]}" if limits else "the launch ended without an outcome"
         facts = [(f"not passed on ranks {loud}", loud), (f"{missing} on ranks {silent}", silent)]
         return f"{'; '.join(fact for fact, ranks in facts if ranks)}, of {self.launch.workers}"
 
@@ -110,5 +112,7 @@ def pytest_arguments(config: pytest.Config, file: Path) -> list[str]:
     """Return the arguments of the Python that runs pytest on a rank, with this pytest's own root and settings."""
     settings = ["-c", str(config.inipath)] if config.inipath else []
     # Output goes to the rank's file as it comes, and faulthandler is the watchdog's: so neither is pytest's.
-    plain = ["-s", "-q", "--no-header", "--tb=short", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
-    return ["-m", "pytest", *plain, *settings, f"--rootdir={config.rootpath}", str(file)]
+    # Hypothesis takes a second to start on each rank, and examples that ranks draw by themselves would differ.
+    without = [f"-pno:{plugin}" for plugin in ("cacheprovider", "faulthandler", "hypothesispytest")]
+    plain = ["-s", "-q", "--no-header", "--tb=short", f"--rootdir={config.rootpath}"]
+    return ["-m", "pytest", *plain, *without, *settings, str(file)]

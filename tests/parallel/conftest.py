@@ -2,8 +2,9 @@
 
 A file says how it is launched, ``pytestmark = pytest.mark.launches(("mpi", 2), ("gloo", 2))``, and is then one launch
 for each launcher and rank count; its cases take the fixtures ``hvd``, ``rank``, ``world`` and ``gather``. A case has
-60 seconds, or what ``watchdog(seconds)`` says. A test that needs processes of its own (other environment, several
-phases) is marked ``own_launch``, runs in the process that a person starts, and calls `own_launch.run`.
+60 seconds, or what ``watchdog(seconds)`` says, and none of its ranks may skip it. A test that needs processes of its
+own (other environment, several phases) is marked ``own_launch``, runs in the process that a person starts, and calls
+`own_launch.run`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.parallel.outer import OuterPlugin
 MARKERS = (
     "launches(*(launcher, workers)): run the case on every rank of these launches",
     "own_launch: the test starts its own processes",
-    "watchdog(seconds): the case's limit instead of 60 seconds",
+    "watchdog(seconds): the limit of the case's own time instead of 60 seconds",
 )
 
 

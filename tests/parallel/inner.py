@@ -10,7 +10,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.parallel.harness import CASE_SECONDS, START_SECONDS, Folder, Outcome
+from tests.parallel.harness import CASE_SECONDS, END_SECONDS, START_SECONDS, Folder, Outcome
 
 LEAVE_SECONDS = 3.0
 POLL_SECONDS = 0.005
@@ -76,16 +76,34 @@ class RankPlugin:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Run one case under the watchdog, then wait for the other ranks."""
+        """Run one case, then wait for the other ranks."""
         print(f"\n{announcement(item.nodeid)}", flush=True)
         self._reports = []
-        self._watchdog.start(case_seconds(item))
         result = yield
         self._watchdog.stop()
         case = self._cases.index(item.nodeid)
         self._folder.write_outcome(case, self._rank, outcome_of(self._reports))
         self._end_together(case)
         return result
+
+    # The first case's set-up imports and starts Horovod, the last one's tear-down ends it: neither is the case's time.
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Generator[None, object, object]:
+        """Watch the fixtures of a case start."""
+        self._watchdog.start(START_SECONDS)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Watch the case itself."""
+        self._watchdog.start(case_seconds(item))
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, object, object]:
+        """Watch the fixtures of a case end."""
+        self._watchdog.start(END_SECONDS)
+        return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what a phase of the case came to."""
