@@ -120,6 +120,8 @@ class Codec(ABC):
     """Where the algorithm was published."""
     wrapper: ClassVar[bool] = False
     """Whether it wraps another codec and is added by `compose` rather than chosen by name."""
+    knobs: ClassVar[tuple[str, ...]] = ()
+    """Parameters that set the size of a payload: the first one finely, the others in a few steps."""
 
     def __post_init__(self) -> None:
         check_parameters(self)

@@ -42,12 +42,16 @@ class Parameter:
         One line for the listing.
     convert : callable
         Value -> normalised value; raises ``TypeError`` for a wrong kind, ``ValueError`` for a wrong value.
+    low, high : float, optional
+        Ends of a number's interval, whether they belong to it or not. None: there is none, or it has no end.
     """
 
     kind: str
     allowed: str
     meaning: str
     convert: Callable[[Any], Any]
+    low: float | None = None
+    high: float | None = None
 
 
 def _declare(default: Any, parameter: Parameter) -> Any:
@@ -79,7 +83,7 @@ def real(
             raise ValueError
         return number
 
-    return _declare(default, Parameter("number", allowed, meaning, convert))
+    return _declare(default, Parameter("number", allowed, meaning, convert, low, high))
 
 
 def integer(default: int | None, low: int, meaning: str, high: int | None = None) -> Any:
@@ -97,7 +101,7 @@ def integer(default: int | None, low: int, meaning: str, high: int | None = None
             raise ValueError
         return number
 
-    return _declare(default, Parameter("integer", allowed, meaning, convert))
+    return _declare(default, Parameter("integer", allowed, meaning, convert, low, high))
 
 
 def choice(default: str, options: tuple[str, ...], meaning: str) -> Any:

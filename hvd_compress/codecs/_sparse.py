@@ -56,6 +56,8 @@ class Sparsifier(Codec):
 
     density: float
 
+    knobs = ("density",)
+
     @property
     def reduction(self) -> Reduction:
         return Reduction.GATHER

@@ -85,6 +85,7 @@ class JointSQ(Codec):
     payload_budget: int | None = field(default=None, repr=False)
 
     paper = "Xie et al. 2024"
+    knobs = ("bits_per_entry",)
 
     def __post_init__(self) -> None:
         check_parameters(self)

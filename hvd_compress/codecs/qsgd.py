@@ -60,6 +60,7 @@ class QSGD(Codec):
     seed: int = integer(0, 0, "seed of the rounding", high=2**64 - 1)
 
     paper = "Alistarh et al. 2017"
+    knobs = ("bucket_size", "bits")
 
     def __post_init__(self) -> None:
         check_parameters(self)

@@ -54,6 +54,7 @@ class RandomK(Codec):
     value_dtype: str = choice("float32", ("float32", "float16"), "how values travel")
 
     paper = "Stich et al. 2018; Wangni et al. 2018"
+    knobs = ("density",)
 
     @property
     def reduction(self) -> Reduction:

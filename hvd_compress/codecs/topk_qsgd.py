@@ -61,6 +61,7 @@ class TopKQSGD(Sparsifier):
     seed: int = integer(0, 0, "seed of the rounding", high=2**64 - 1)
 
     paper = "Basu et al. 2019"
+    knobs = ("density", "bits")
 
     @property
     def feedback(self) -> Feedback:
