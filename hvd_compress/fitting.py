@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -44,17 +44,21 @@ def fitted(codec: Codec, spec: TensorSpec, nbytes: int) -> list[Codec]:
     >>> [codec.density for codec in fitted(TopK(), TensorSpec((1000,), "float32"), 4000)]
     [0.9665]
     >>> [(codec.bits, codec.bucket_size) for codec in fitted(QSGD(), TensorSpec((1000,), "float32"), 500)]
-    [(2, 17), (3, 34)]
+    [(2, 17), (3, 35)]
     """
     if not codec.knobs:
         return [codec]
     fine, *others = codec.knobs
     steps = product(*(_values(codec, knob) for knob in others))
-    variants = [replace(codec, **dict(zip(others, values, strict=True))) for values in steps]
+    variants = [_turned(codec, dict(zip(others, values, strict=True))) for values in steps]
     found = [_largest_that_fits(variant, fine, spec, nbytes) for variant in variants]
     return [codec for codec in found if fits(codec, spec, nbytes)] or [
         min(found, key=lambda codec: codec.payload_nbytes(spec))
     ]
+
+
+def _turned(codec: Codec, values: Mapping[str, Any]) -> Codec:
+    return replace(codec, **values)  # type: ignore[type-var]  # Codecs are dataclasses, which the base class is not.
 
 
 def _values(codec: Codec, knob: str) -> range:
@@ -69,7 +73,7 @@ def _largest_that_fits(codec: Codec, knob: str, spec: TensorSpec, nbytes: int) -
     small, large, middle = _interval(codec, knob, spec)
 
     def at(value: Any) -> Codec:
-        return replace(codec, **{knob: value})
+        return _turned(codec, {knob: value})
 
     if at(small).payload_nbytes(spec) > at(large).payload_nbytes(spec):
         small, large = large, small

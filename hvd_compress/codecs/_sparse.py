@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import ClassVar
 
 from hvd_compress.codec import Array, Codec, Payload, Reduction, TensorSpec
 from hvd_compress.generator import Site
@@ -56,7 +57,7 @@ class Sparsifier(Codec):
 
     density: float
 
-    knobs = ("density",)
+    knobs: ClassVar[tuple[str, ...]] = ("density",)
 
     @property
     def reduction(self) -> Reduction:
