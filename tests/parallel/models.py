@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 import torch
 
+from hvd_compress import Codec, ErrorFeedback, TensorSpec, ops_for
 from hvd_compress.policy import compose_config
 from hvd_compress.torch import Compressor
 
 Gather = Callable[[Any], list[Any]]
 
+SMALLEST = TensorSpec((1,), "float32")
+
 CODECS = {
     "none": "none",
     "topk": "topk:density=0.1",
+    "topk-model": "topk:density=0.1,scope=model,rebudget_steps=2",
     "topk-plain": "topk:density=0.1,error_feedback=false",
     "topk-float16": "topk:density=0.1,value_dtype=float16,index_codec=u32",
     "topk-bfloat16": "topk:density=0.3,value_dtype=bfloat16,index_codec=u16",
@@ -27,18 +31,38 @@ CODECS = {
     "cast-float16-feedback": "cast:dtype=float16,error_feedback=true",
     "cast-bfloat16": "cast:dtype=bfloat16",
     "cast-bfloat16-feedback": "cast:dtype=bfloat16,error_feedback=true",
+    "qsgd": "qsgd",
+    "qsgd-feedback": "qsgd:bits=3,error_feedback=true",
+    "qsgd-elias": "qsgd:packing=elias",
+    "topk-qsgd": "topk_qsgd:density=0.1",
+    "dgc": "dgc:density=0.1,momentum=0.5",
+    "dgc-warmup": "dgc:density=0.1,momentum=0.5,nesterov=true,warmup_steps=4",
+    "jointsq": "jointsq:bits_per_entry=1.0",
 }
 """One entry for each way a codec works; a guard asks that every registered codec has one."""
 
-every_codec = pytest.mark.parametrize("config", list(CODECS.values()), ids=list(CODECS))
-feedback_codecs = pytest.mark.parametrize(
-    "config",
-    [config for config in CODECS.values() if type(compose_config(config).codec).__name__ == "ErrorFeedback"],
-    ids=[name for name, config in CODECS.items() if type(compose_config(config).codec).__name__ == "ErrorFeedback"],
-)
 
-dearer_than_dense = pytest.mark.filterwarnings("ignore:.*than no compression would:UserWarning")
-"""For tests that send more than the dense gradient on purpose: the compressor warns of it."""
+def parameters(configs: Mapping[str, str]) -> pytest.MarkDecorator:
+    """Return the mark that runs a test once with each config."""
+    return pytest.mark.parametrize("config", list(configs.values()), ids=list(configs))
+
+
+def codec_of(config: str) -> Codec:
+    """Return the codec that large tensors get."""
+    return compose_config(config).codec
+
+
+every_codec = parameters(CODECS)
+stateful_codecs = parameters(
+    {name: config for name, config in CODECS.items() if codec_of(config).init(ops_for(torch.zeros(1)), SMALLEST)}
+)
+feedback_codecs = parameters({name: c for name, c in CODECS.items() if isinstance(codec_of(c), ErrorFeedback)})
+
+without_advice = [
+    pytest.mark.filterwarnings("ignore:.*than no compression would:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*whose size varies with the data:UserWarning"),
+]
+"""For tests that do on purpose what the compressor warns of: tensors that cost more than dense ones."""
 
 
 def compressor(config: str, **own: Any) -> Compressor:
@@ -128,6 +152,12 @@ def residuals(compressor: Compressor) -> dict[str, torch.Tensor]:
     """Return this rank's residuals by tensor name; call it between steps."""
     tensors = compressor.state_dict()["tensors"]
     return {name: saved["state"]["residual"] for name, saved in tensors.items() if "residual" in saved["state"]}
+
+
+def states(compressor: Compressor) -> dict[str, bytes]:
+    """Return the bytes of everything that this rank keeps between steps; call it between steps."""
+    tensors = compressor.state_dict()["tensors"]
+    return {f"{name}:{key}": bits(array) for name, saved in tensors.items() for key, array in saved["state"].items()}
 
 
 def ledger_gap(gather: Gather, gradient: torch.Tensor, before: Any, after: Any, update: torch.Tensor) -> float:

@@ -16,16 +16,16 @@ from tests.parallel.models import (
     Tensors,
     assert_in_sync,
     compressor,
-    dearer_than_dense,
     everything,
     loss_of,
     network,
     noise,
     train,
+    without_advice,
     wrap,
 )
 
-pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2), ("mpi", 4), ("gloo", 4)), dearer_than_dense]
+pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2), ("mpi", 4), ("gloo", 4)), *without_advice]
 
 FULL = everything("topk:density=1.0")
 OF_LARGEST = 1e-6

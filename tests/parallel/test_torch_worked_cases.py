@@ -16,7 +16,6 @@ from tests.parallel.models import (
     Gather,
     Tensors,
     compressor,
-    dearer_than_dense,
     everything,
     feedback_codecs,
     ledger_gap,
@@ -24,10 +23,11 @@ from tests.parallel.models import (
     noise,
     residuals,
     train,
+    without_advice,
     wrap,
 )
 
-pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), dearer_than_dense]
+pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), *without_advice]
 
 
 def test_payloads_are_decompressed_before_they_are_added(hvd: Any, rank: int) -> None:
