@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from hvd_compress import __version__
-from hvd_compress.cli import info
+from hvd_compress.cli import decode, encode, info
 from hvd_compress.cli import list as list_
+from hvd_compress.cli.tensors import CommandFailed
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -34,7 +35,7 @@ class Command(Protocol):
         """Do the work; return the exit status."""
 
 
-COMMANDS: dict[str, Command] = {"info": info, "list": list_}
+COMMANDS: dict[str, Command] = {"info": info, "list": list_, "encode": encode, "decode": decode}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,6 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
+    except CommandFailed as error:
+        print(f"{PROGRAM} {arguments.command}: error: {error}", file=sys.stderr)
+        return error.status
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "rich":
             raise
