@@ -69,7 +69,9 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         return f"Compressor({self.policy!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles start afresh: state belongs to one rank's training run."""
+        """Copies and pickles start afresh: state, and named_parameters, belong to one rank's training run."""
+        if self._grad_scaler is not None:
+            raise TypeError("a compressor with grad_scaler cannot be copied: the copy would not know the scaler")
         return Compressor, (self.policy,)
 
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
