@@ -61,6 +61,9 @@ class JointSQ(Codec):
     256 values, not 5, 17 and 257; the last profit is 255/262144, not rounded; every budget is filled by a prefix in
     order of profit, not by index; all tensors are eligible, not only 4-D ones.
 
+    Levels of a width are equally spaced. Where a few entries are a hundred times as large as the smallest that get 8
+    bits, more bits can therefore mean a larger error; error feedback makes up for it.
+
     Examples
     --------
     >>> import numpy as np
