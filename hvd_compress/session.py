@@ -67,14 +67,11 @@ class Session:
 
     Parameters
     ----------
-    prefix : str
-        Put before tensor names wherever two sessions must not mix.
     loss_scale : callable, optional
         Returns the loss scaler's current scale; given, every step commits late.
     """
 
-    def __init__(self, prefix: str = "", loss_scale: Callable[[], float] | None = None) -> None:
-        self.prefix = prefix
+    def __init__(self, loss_scale: Callable[[], float] | None = None) -> None:
         self.slots: dict[str, Slot] = {}
         self.steps = 0
         self.overflow = False
@@ -118,8 +115,9 @@ class Session:
     def start_sharing(self, ops: Kernels, collective: SummingCollective) -> None:
         """Add up what was counted in this step over the ranks, while the step ends."""
         if self._magnitudes and self._sharing is None:
-            rows = [self._magnitudes[key] for key in sorted(self._magnitudes)]
-            handle = collective.allreduce(ops.concat(rows), f"{self.prefix}magnitudes")
+            keys = sorted(self._magnitudes)
+            # Sessions without a tensor in common may have the same prefix.
+            handle = collective.allreduce(ops.concat([self._magnitudes[key] for key in keys]), f"{keys[0]}.magnitudes")
             self._sharing = (handle, collective, ops)
 
     def _finish_sharing(self) -> None:

@@ -108,7 +108,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         session, key = self._session(group), group.prefix + name
         if session.sending(key):
             self._stats.begin_step()
-        with torch.no_grad(), _explained(key, tensor):
+        with torch.no_grad(), _explained(key, tensor.shape, tensor.dtype):
             reduced, context, slot = self._send(tensor.detach(), key, session, caller)
         self._idle_since = perf_counter()
         sent = context.collective.sent_bytes + reduced.numel() * reduced.element_size()
@@ -158,7 +158,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
             return tensor
         start = perf_counter()
         pending, session, slot, collective, into = ctx
-        with torch.no_grad(), _explained(pending.site.name, tensor):
+        with torch.no_grad(), _explained(pending.site.name, pending.spec.shape, f"torch.{pending.spec.dtype}"):
             result: torch.Tensor
             sent = collective.sent_bytes
             session.start_sharing(ops_for(tensor), collective)
@@ -186,7 +186,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
     def _session(self, group: Group) -> Session:
         if group not in self._sessions:
             scaler = self._grad_scaler
-            self._sessions[group] = Session(group.prefix, None if scaler is None else scaler.get_scale)
+            self._sessions[group] = Session(None if scaler is None else scaler.get_scale)
             self._load(group)
         return self._sessions[group]
 
@@ -226,8 +226,8 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
 class _explained:
     """Context that adds the tensor's name, shape and dtype to a ``ValueError``, once, at the edge."""
 
-    def __init__(self, key: str, tensor: torch.Tensor) -> None:
-        self._what = f"{key} {tuple(tensor.shape)} {tensor.dtype}"
+    def __init__(self, key: str, shape: tuple[int, ...], dtype: Any) -> None:
+        self._what = f"{key} {tuple(shape)} {dtype}"
 
     def __enter__(self) -> None:
         return None
