@@ -227,7 +227,7 @@ class Codec(ABC):
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         """Return what `payload` failed to say of float32 `x`, which may be overwritten."""
-        return ops.subtract(x, self.decode(ops, payload, spec, site))
+        return ops.subtract(x, self.decode(ops, payload, spec, site), x)
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         """Turn the combined gradient, shape (n,), into what the optimizer gets; return it and the new state.

@@ -127,7 +127,7 @@ def receive(
             result = codec.decode(ops, Payload((ops.flatten(reduced),)), spec, site)
         else:
             total = _sum_rows(ops, collective.wait(handle), pending, into)
-            result = ops.scale(total, ops.float32(ops.flatten(reduced)) / site.world_size)
+            result = ops.scale(total, ops.float32(ops.flatten(reduced)) / site.world_size, total)
         result, state = codec.absorb(ops, result, state)
         return ops.cast(ops.reshape(result, spec.shape), spec.dtype), state
 

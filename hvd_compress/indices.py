@@ -95,16 +95,14 @@ def decode_indices(ops: Kernels, packed: Array, n: int, k: int, code: str = "aut
         split = -(-k * low // 8)
         high = _ones(ops, packed[split:], k) - ops.arange(k)
         indices = ops.shift_left(high, low) + ops.unpack_bits(packed[:split], low, k)
-    ops.require(ops.all(indices[1:] > indices[:-1]), "payload: indices do not rise")
-    ops.require(ops.all(indices[-1:] < n), f"payload: an index is not below {n}")
-    return indices
+    indices = ops.require(ops.all(indices[1:] > indices[:-1]), "payload: indices do not rise", indices)
+    return ops.require(ops.all(indices[-1:] < n), f"payload: an index is not below {n}", indices)
 
 
 def _ones(ops: Kernels, bitmap: Array, k: int) -> Array:
     positions = ops.unpack_positions(bitmap)
-    found = ops.sum(positions * 0 + 1)
-    ops.require(found == k, f"payload: index bitmap does not hold {k} ones")
-    return positions
+    message = f"payload: index bitmap does not hold {k} ones"
+    return ops.require(ops.length(positions) == k, message, positions)
 
 
 def _decode_u16(ops: Kernels, packed: Array, n: int, k: int) -> Array:

@@ -55,11 +55,12 @@ def unpack(ops: Kernels, packed: Array, codec: Codec, spec: TensorSpec) -> Paylo
     """
     length, most = ops.length(packed), codec.payload_nbytes(spec)
     if codec.fixed_size:
-        ops.require(length == most, f"payload: {length} bytes, expected {most}")
+        message = ops.text("payload: {} bytes, expected {}", length, most)
+        packed = ops.require(length == most, message, packed)
     else:
         least = most - codec.part_nbytes(spec)[-1]
-        ops.require(length >= least, f"payload: {length} bytes, expected at least {least}")
-        ops.require(length <= most, f"payload: {length} bytes, expected at most {most}")
+        message = ops.text("payload: {} bytes, expected {} to {}", length, least, most)
+        packed = ops.require((length >= least) & (length <= most), message, packed)
     flag, normal = packed[1], packed[1] == NORMAL
     ops.require(packed[0] == VERSION, f"payload: unknown version, expected {VERSION}")
     ops.require(flag <= EMPTY, "payload: flags must be 0, 1 or 2")
@@ -108,14 +109,20 @@ def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, wo
         If the length does not fit, because ranks sent different ones or a length was damaged.
     """
     length, start, rows = ops.length(gathered), 0, []
-    message = f"{length} bytes from {world_size} ranks do not fit their payloads: their settings differ"
-    for _ in range(world_size):
+    template = "{} bytes from {} ranks do not fit their payloads: their settings differ"
+    message = ops.text(template, length, world_size)
+    if codec.fixed_size:
         nbytes = row_nbytes(codec, spec)
-        if not codec.fixed_size:
-            ops.require(start + _LENGTH <= length, message)
-            payload = ops.integer(ops.from_bytes(gathered[start : start + _LENGTH], "int64"))
-            ops.require((payload >= 0) & (payload <= codec.payload_nbytes(spec)), "payload was damaged on the way")
-            nbytes = _LENGTH + (payload + 7) // 8 * 8 + _SEAL
+        gathered = ops.require(length == world_size * nbytes, message, gathered)
+        # Where a framework traces, lengths are known from here on.
+        table = ops.reshape(gathered, (world_size, nbytes))
+        return [table[rank] for rank in range(world_size)]
+    for _ in range(world_size):
+        gathered = ops.require(start + _LENGTH <= length, message, gathered)
+        payload = ops.integer(ops.from_bytes(gathered[start : start + _LENGTH], "int64"))
+        possible = (payload >= 0) & (payload <= codec.payload_nbytes(spec))
+        payload = ops.require(possible, "payload was damaged on the way", payload)
+        nbytes = _LENGTH + (payload + 7) // 8 * 8 + _SEAL
         rows.append(gathered[start : start + nbytes])
         start = start + nbytes
     ops.require(start == length, message)
@@ -132,10 +139,9 @@ def unseal(ops: Kernels, row: Array, codec: Codec, spec: TensorSpec, tag: int) -
     """
     body, sealed = row[:-_SEAL], row[-_SEAL:]
     expected = _seal_of(ops, body, tag)
-    ops.require(ops.all(sealed[:4] == expected[:4]), "payload was damaged on the way")
-    ops.require(
-        ops.all(sealed[4:] == expected[4:]), "payload is of another step, tensor or codec: the ranks are out of step"
-    )
+    body = ops.require(ops.all(sealed[:4] == expected[:4]), "payload was damaged on the way", body)
+    message = "payload is of another step, tensor or codec: the ranks are out of step"
+    body = ops.require(ops.all(sealed[4:] == expected[4:]), message, body)
     if codec.fixed_size:
         return body[: codec.payload_nbytes(spec)]
     return body[_LENGTH : _LENGTH + ops.integer(ops.from_bytes(body[:_LENGTH], "int64"))]

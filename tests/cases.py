@@ -75,8 +75,8 @@ CODECS: list[Codec] = [
     ErrorFeedback(TopK(density=0.1, value_dtype="float16"), decay=0.5),
     ErrorFeedback(RandomK(density=0.1)),
     ErrorFeedback(Cast(dtype="bfloat16")),
-    Chunked(ErrorFeedback(TopK(density=0.1)), size=100),
-    Chunked(RandomK(density=0.1), size=100),
+    Chunked(ErrorFeedback(TopK(density=0.1)), size=1000),
+    Chunked(RandomK(density=0.1), size=1000),
 ]
 
 

@@ -68,7 +68,7 @@ def spread_levels(ops: Kernels, magnitudes: Array, bits: int, draws: Array) -> t
 
 def level_values(ops: Kernels, line: Array, levels: Array) -> Array:
     """base + j*step in float32, for the `line` and the numbers j that the functions above return."""
-    values = line[:1] + ops.cast(levels, "float32") * line[1:]
+    values = ops.scale_add(line[:1], ops.scale(ops.cast(levels, "float32"), line[1:]), 1.0)
     # A line through values near float32's largest may end beyond it.
     return ops.clip(values, -_LARGEST, _LARGEST)
 

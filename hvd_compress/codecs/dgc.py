@@ -101,7 +101,7 @@ class DGC(Sparsifier):
     ) -> tuple[Payload, State]:
         gradient, room = self._clipped(ops, ops.float32(x), site), out or {}
         momentum = self.companion.accumulate(ops, gradient, state["momentum"], room.get("momentum"))
-        step = momentum + gradient if self.nesterov else momentum
+        step = ops.scale_add(momentum, gradient, 1.0) if self.nesterov else momentum
         velocity = ops.scale_add(step, state["velocity"], 1.0, room.get("velocity"))
         indices = self._select(ops, velocity, self.kept(ops.shape(x)[0]), site)
         payload = pack_entries(ops, velocity, indices, self.value_dtype, "auto")
@@ -117,9 +117,9 @@ class DGC(Sparsifier):
         if self.clip_norm is None:
             return gradient
         wide = ops.cast(gradient, "float64")
-        norm = ops.sqrt(ops.sum(wide * wide))
+        norm = ops.sqrt(ops.ordered_sum(wide * wide))
         limit = self.clip_norm / site.world_size**0.5
-        return gradient * ops.float32(limit / ops.where(norm > limit, norm, limit))
+        return ops.scale(gradient, ops.float32(limit / ops.where(norm > limit, norm, limit)))
 
     def _select(self, ops: Kernels, velocity: Array, k: int, site: Site) -> Array:
         n = ops.shape(velocity)[0]

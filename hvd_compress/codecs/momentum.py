@@ -72,18 +72,18 @@ class DenseMomentum(Codec):
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
         momentum = self.accumulate(ops, gradient, state["momentum"])
-        update = momentum + gradient if self.nesterov else momentum
+        update = ops.scale_add(momentum, gradient, 1.0) if self.nesterov else momentum
         return ops.cond(
             ops.all_finite(gradient),
             # The optimizer may change what it gets; the state must not change with it.
-            lambda: (update * 1.0, {**state, "momentum": momentum}),
+            lambda: (ops.scale(update, 1.0), {**state, "momentum": momentum}),
             lambda: (gradient, state),
         )
 
     def accumulate(self, ops: Kernels, gradient: Array, momentum: Array, out: Array | None = None) -> Array:
         """New momentum buffer: m*u + g, with Nesterov m*(u + g); each product and sum rounded."""
         if self.nesterov:
-            return ops.scale_add(ops.zeros(1), gradient + momentum, self.momentum, out)
+            return ops.scale_add(ops.zeros(1), ops.scale_add(gradient, momentum, 1.0), self.momentum, out)
         return ops.scale_add(gradient, momentum, self.momentum, out)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:

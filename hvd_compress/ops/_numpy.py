@@ -140,13 +140,13 @@ class NumpyOps(Kernels):
         with self.quiet():
             return np.add(x, y if decay == 1.0 else y * np.float32(decay), out=out)
 
-    def subtract(self, x: Array, y: Array) -> Array:
+    def subtract(self, x: Array, y: Array, out: Array | None = None) -> Array:
         with self.quiet():
-            return np.subtract(x, y, out=x)
+            return np.subtract(x, y, out=out)
 
-    def scale(self, x: Array, factor: Array) -> Array:
+    def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
         with self.quiet():
-            return np.multiply(x, factor, out=x)
+            return np.multiply(x, factor, out=out)
 
     def fill_zero(self, x: Array) -> Array:
         x.fill(0)
@@ -177,9 +177,10 @@ class NumpyOps(Kernels):
     def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
         return then() if predicate else otherwise()
 
-    def require(self, predicate: Array, message: str) -> None:
+    def require(self, predicate: Array, message: Any, guarded: Array = None) -> Array:
         if not predicate:
             raise ValueError(message)
+        return guarded
 
 
 def _round_to_bfloat16(x: Array) -> Array:

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from hvd_compress.ops._numpy import NumpyOps
-from hvd_compress.ops.base import Array
-from hvd_compress.ops.denormals import add, multiply, narrow
-from hvd_compress.ops.kernels import Kernels, Output
+from hvd_compress.ops.base import Array, Output
+from hvd_compress.ops.denormals import add, host_thread, multiply, narrow
+from hvd_compress.ops.kernels import Kernels
 
 __all__ = ["TensorflowOps"]
 
@@ -88,9 +88,8 @@ class TensorflowOps(Kernels):
         return tf.cast(tf.argsort(x, stable=True), tf.int64)
 
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
-        if self.owns(x) or not self.owns(y):
-            return tf.where(condition, x, _as(y, x.dtype) if self.owns(x) else y)
-        return tf.where(condition, _as(x, y.dtype), y)
+        dtype = next((value.dtype for value in (x, y) if not isinstance(value, int | float)), None)
+        return tf.where(condition, _as(x, dtype), _as(y, dtype))
 
     def all(self, mask: Array) -> Array:
         return tf.reduce_all(mask)
@@ -129,15 +128,16 @@ class TensorflowOps(Kernels):
         return tf.bitwise.bitwise_xor(x, _as(y, x.dtype))
 
     def clip(self, x: Array, low: float, high: float) -> Array:
-        return tf.clip_by_value(x, _as(low, x.dtype), _as(high, x.dtype))
+        low, high = _as(low, x.dtype), _as(high, x.dtype)
+        return tf.where(x < low, low, tf.where(x > high, high, x))
 
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
         return add(x, y if decay == 1.0 else multiply(y, decay))
 
-    def subtract(self, x: Array, y: Array) -> Array:
+    def subtract(self, x: Array, y: Array, out: Array | None = None) -> Array:
         return add(x, -y)
 
-    def scale(self, x: Array, factor: Array) -> Array:
+    def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
         return multiply(x, factor)
 
     def fill_zero(self, x: Array) -> Array:
@@ -162,13 +162,11 @@ class TensorflowOps(Kernels):
     def run_eagerly(
         self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]
     ) -> Sequence[Array]:
-        dtypes = [dtype for dtype, _ in outputs]
+        dtypes, thread = [dtype for dtype, _ in outputs], host_thread()
 
         def call(*arrays: Array) -> list[Array]:
             # Single operations take TensorFlow some 50 times as long to start as NumPy.
-            host = NumpyOps()
-            with host.quiet():
-                results = function(host, *(array.numpy() for array in arrays))
+            results = thread.submit(_on_host, function, [array.numpy() for array in arrays]).result()
             return [tf.constant(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
 
         if tf.executing_eagerly():
@@ -183,13 +181,26 @@ class TensorflowOps(Kernels):
             return tf.cond(predicate, then, otherwise)  # type: ignore[no-any-return]
         return then() if predicate else otherwise()
 
-    def require(self, predicate: Array, message: str) -> None:
+    def require(self, predicate: Array, message: Any, guarded: Array = None) -> Array:
         if tf.is_symbolic_tensor(predicate):
-            tf.debugging.Assert(predicate, [message])
-        elif not predicate:
+            # A tf.function runs it in any case, because it is stateful.
+            with tf.control_dependencies([tf.debugging.Assert(predicate, [message])]):
+                return None if guarded is None else tf.identity(guarded)
+        if not predicate:
             raise ValueError(message)
+        return guarded
+
+    def text(self, template: str, *values: Any) -> Any:
+        symbolic = any(tf.is_symbolic_tensor(value) for value in values)
+        return tf.strings.format(template, values) if symbolic else super().text(template, *values)
+
+
+def _on_host(function: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> Sequence[Any]:
+    ops = NumpyOps()
+    with ops.quiet():
+        return function(ops, *arrays)
 
 
 def _as(value: Any, dtype: Any) -> Array:
-    """A tensor of that dtype, from another or from a Python number without rounding it to float32 or int32 first."""
+    """A tensor of that dtype, also from a Python number, which tf.cast would make a float32 or int32 first."""
     return tf.cast(value, dtype) if tf.is_tensor(value) else tf.constant(value, dtype)

@@ -131,11 +131,11 @@ class TorchOps(Kernels):
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
         return torch.add(x, y if decay == 1.0 else y * decay, out=out)
 
-    def subtract(self, x: Array, y: Array) -> Array:
-        return x.sub_(y)
+    def subtract(self, x: Array, y: Array, out: Array | None = None) -> Array:
+        return torch.sub(x, y, out=out)
 
-    def scale(self, x: Array, factor: Array) -> Array:
-        return x.mul_(factor)
+    def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
+        return torch.mul(x, factor, out=out)
 
     def fill_zero(self, x: Array) -> Array:
         return x.zero_()
@@ -161,6 +161,7 @@ class TorchOps(Kernels):
     def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
         return then() if predicate else otherwise()
 
-    def require(self, predicate: Array, message: str) -> None:
+    def require(self, predicate: Array, message: Any, guarded: Array = None) -> Array:
         if not predicate:
             raise ValueError(message)
+        return guarded

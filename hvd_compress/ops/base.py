@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, TypeVar
 
-__all__ = ["Array", "ArrayOps"]
+__all__ = ["Array", "ArrayOps", "Output"]
 
 Array = Any
+Output = tuple[str, tuple[int | None, ...]]
+"""dtype and shape of an array."""
 T = TypeVar("T")
 
 
@@ -164,12 +166,12 @@ class ArrayOps(ABC):
         """``x + decay * y`` of float32 arrays, each product and sum rounded; a new array, or `out` overwritten."""
 
     @abstractmethod
-    def subtract(self, x: Array, y: Array) -> Array:
-        """``x - y`` of float32 arrays; may overwrite `x`."""
+    def subtract(self, x: Array, y: Array, out: Array | None = None) -> Array:
+        """``x - y`` of float32 arrays; a new array, or `out` overwritten."""
 
     @abstractmethod
-    def scale(self, x: Array, factor: Array) -> Array:
-        """``x * factor`` of a float32 array; may overwrite `x`."""
+    def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
+        """``x * factor`` of float32 arrays; a new array, or `out` overwritten."""
 
     @abstractmethod
     def fill_zero(self, x: Array) -> Array:
@@ -187,10 +189,29 @@ class ArrayOps(ABC):
         """Context in which arithmetic that overflows gives inf or NaN without a warning."""
         return nullcontext()
 
+    def run_eagerly(
+        self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]
+    ) -> Sequence[Array]:
+        """Call ``function(ops, *arguments)``, which branches on values; it may read them with `integer` and `to_list`.
+
+        `outputs` says dtype and shape of each array that it returns, with None for a size that depends on the values:
+        a framework that traces calls the function when the graph runs. The operations that the function gets, and
+        their arrays, may be those of another framework. It must not overwrite the arguments.
+        """
+        return function(self, *arguments)
+
     @abstractmethod
     def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
         """Run one of two functions by a 0-d boolean array."""
 
     @abstractmethod
-    def require(self, predicate: Array, message: str) -> None:
-        """Raise ``ValueError(message)`` unless a 0-d boolean array holds."""
+    def require(self, predicate: Array, message: Any, guarded: Array = None) -> Array:
+        """Raise ``ValueError(message)`` unless a 0-d boolean array or a boolean holds; return `guarded`.
+
+        A framework that traces raises an error of its own when the graph runs, before it computes anything of what is
+        returned.
+        """
+
+    def text(self, template: str, *values: Any) -> Any:
+        """Message for `require`, with integers that may be symbolic in the place of each ``{}``."""
+        return template.format(*values)

@@ -7,12 +7,14 @@ numbers are not small, and rounded once more: twice rounded is the same as once 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 
 import tensorflow as tf
 
 from hvd_compress.ops.base import Array
 
-__all__ = ["add", "multiply", "narrow"]
+__all__ = ["add", "host_thread", "multiply", "narrow"]
 
 _SAFE = 1 << 28
 """Bits of 2**-95: a sum is right if an operand is larger, because a number below 2**-126 does not change it."""
@@ -39,6 +41,15 @@ def narrow(x: Array) -> Array:
     bits = tf.cast(units, tf.int32)
     small = tf.bitcast(tf.where(x < 0, tf.bitwise.bitwise_or(bits, tf.int32.min), bits), tf.float32)
     return tf.where((bits > 0) & (tf.abs(x) < 2.0**-126), small, tf.cast(x, tf.float32))
+
+
+@lru_cache(maxsize=1)
+def host_thread() -> ThreadPoolExecutor:
+    """One thread for NumPy. On the threads that run TensorFlow's graphs NumPy too takes small numbers for zero."""
+    pool = ThreadPoolExecutor(1)
+    # A thread treats numbers as the one does that starts it: let that be this one, not one of TensorFlow's.
+    pool.submit(int).result()
+    return pool
 
 
 def _wide(x: Array) -> Array:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from hvd_compress.generator import MASK, MIX_1, MIX_2, Key
 from hvd_compress.ops.base import Array, ArrayOps
 
-__all__ = ["Kernels", "Output"]
-
-Output = tuple[str, tuple[int | None, ...]]
-"""dtype and shape of an array."""
+__all__ = ["Kernels"]
 
 
 class Kernels(ArrayOps):
@@ -32,14 +27,20 @@ class Kernels(ArrayOps):
         """Bits of |x| of a float32 array as int32: integers in the order of the magnitudes; inf and NaN come last."""
         return self.bit_and(self.from_bytes(self.to_bytes(x), "int32"), 0x7FFFFFFF)
 
+    def negative(self, x: Array) -> Array:
+        """1 where float32 `x` is below zero, else 0 (-0.0 too); int64. By the bits: comparisons may miss denormals."""
+        bits = self.from_bytes(self.to_bytes(x), "int32")
+        return self.cast((bits < 0) & (bits > -(2**31)), "int64")
+
     def largest(self, x: Array, k: int) -> Array:
         """Rising indices of the `k` largest magnitudes of float32 `x`; ties go to the smaller index."""
         return self.select_largest(self.magnitude_bits(x), k)
 
     def bits_to_bytes(self, bits: Array) -> Array:
         """Pack 0/1 integers, least significant bit of each byte first; the last byte is filled with zeros."""
-        padding = -self.shape(bits)[0] % 8
-        if padding:
+        padding = -self.length(bits) % 8
+        # A length that is symbolic may turn out to need some.
+        if not isinstance(padding, int) or padding:
             bits = self.concat([bits, self.zeros(padding, self.dtype(bits))])
         weights = self.constant((1, 2, 4, 8, 16, 32, 64, 128), "int64")
         return self.cast(self.sum(self.cast(self.reshape(bits, (-1, 8)), "int64") * weights), "uint8")
@@ -76,17 +77,6 @@ class Kernels(ArrayOps):
         ones = self.nonzero(bits)
         behind = self.concat([ones, self.constant((0,), "int64") + self.length(bits)])
         return self.take(behind, self.cumsum(bits) - bits)
-
-    def run_eagerly(
-        self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]
-    ) -> Sequence[Array]:
-        """Call ``function(ops, *arguments)``, which branches on values; it may read them with `integer` and `to_list`.
-
-        `outputs` says dtype and shape of each array that it returns, with None for a size that depends on the values:
-        a framework that traces calls the function when the graph runs. The operations that the function gets, and
-        their arrays, may be those of another framework. It must not overwrite the arguments.
-        """
-        return function(self, *arguments)
 
     def ordered_sum(self, x: Array) -> Array:
         """Sum of a 1-D float64 array in an order that is the same in every framework; one entry."""

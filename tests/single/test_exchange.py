@@ -10,6 +10,7 @@ import pytest
 
 from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Reduction, Site, TensorSpec, TopK
 from hvd_compress.exchange import receive, send, spec_of
+from hvd_compress.ops import ops_for
 from hvd_compress.wire import row_nbytes
 from tests.cases import CODECS, LoopbackCollective, backends, codecs, label, ops_of, to_backend, to_numpy
 
@@ -109,7 +110,6 @@ def test_shape_and_dtype_come_back(codec: Codec, backend: str, dtype: str) -> No
 def test_torch_bfloat16_comes_back_and_dense_ones_travel_as_float32() -> None:
     import torch
 
-    from hvd_compress import ops_for
 
     x = torch.linspace(-3, 3, 40).to(torch.bfloat16)
     for codec in (
@@ -169,9 +169,9 @@ def flip(position: int) -> Callable[[Any], Any]:
     """A function that damages one byte of a buffer."""
 
     def damage(buffer: Any) -> Any:
-        damaged = buffer.clone() if hasattr(buffer, "clone") else buffer.copy()
+        damaged = to_numpy(buffer).copy()
         damaged[position % len(damaged)] ^= 0x40
-        return damaged
+        return to_backend(ops_for(buffer).framework, damaged)
 
     return damage
 

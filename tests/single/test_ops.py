@@ -115,16 +115,62 @@ def test_check_word_is_the_sum_of_odd_multiples(backend: str) -> None:
 def test_scale_add_rounds_the_product_and_the_sum(backend: str, decay: float) -> None:
     ops, x, y = ops_of(backend), ARRAYS["odd"], ARRAYS["odd"][::-1].copy() * np.float32(1.7)
     expected = x + (y if decay == 1.0 else (y * np.float32(decay)).astype(np.float32))
-    room = ops.zeros(x.size)
     assert (
         to_numpy(ops.scale_add(to_backend(backend, x), to_backend(backend, y), decay)).tobytes() == expected.tobytes()
     )
-    assert ops.scale_add(to_backend(backend, x), to_backend(backend, y), decay, room) is room
-    assert to_numpy(room).tobytes() == expected.tobytes()
+
+
+ROOM_CALLS: dict[str, tuple[Any, ...]] = {"scale_add": (2.0,), "subtract": (), "scale": ()}
+
+
+@pytest.mark.parametrize("name", ROOM_CALLS)
+@backends
+def test_results_go_into_the_room_that_is_given_where_arrays_can_change(backend: str, name: str) -> None:
+    ops, x, y = ops_of(backend), ARRAYS["odd"], ARRAYS["odd"][::-1].copy()
+    arguments = (to_backend(backend, x), to_backend(backend, y), *ROOM_CALLS[name])
+    plain, room = getattr(ops, name)(*arguments), ops.zeros(x.size)
+    result = getattr(ops, name)(*arguments, room)
+    assert to_numpy(result).tobytes() == to_numpy(plain).tobytes()
+    np.testing.assert_array_equal(to_numpy(arguments[0]), x)
+    if backend == "tensorflow":
+        # Its tensors never change.
+        assert not to_numpy(room).any()
+    else:
+        assert result is room
+
+
+SMALL = (np.arange(-300, 300) * np.float32(1e-40)).astype(np.float32)
+OTHERS = {
+    "denormals": SMALL[::-1] * np.float32(1.7),
+    "all sizes": (np.geomspace(1e-44, 1e30, 600) * np.where(np.arange(600) % 3, 1, -1)).astype(np.float32),
+    "zeros": SMALL * 0,
+}
+
+
+@backends
+@pytest.mark.parametrize("other", OTHERS.values(), ids=list(OTHERS))
+def test_denormal_numbers_are_kept(backend: str, other: np.ndarray[Any, Any]) -> None:
+    """TensorFlow's own sums, products and comparisons take them for zero."""
+    ops, x, y = ops_of(backend), to_backend(backend, SMALL), to_backend(backend, other)
+    wide = other.astype(np.float64) * 0.7
+    with np.errstate(under="ignore"):
+        expected = {
+            "scale_add": (ops.scale_add(x, y, 0.7), SMALL + other * np.float32(0.7)),
+            "subtract": (ops.subtract(x, y), SMALL - other),
+            "scale": (ops.scale(y, 1.0 / 3), other * np.float32(1.0 / 3)),
+            "product": (ops.scale(x, y), SMALL * other),
+            "clip": (ops.clip(x, -1.0, 1.0), SMALL),
+            "cast": (ops.cast(to_backend(backend, wide), "float32"), wide.astype(np.float32)),
+            "negative": (ops.negative(y), (other < 0).astype(np.int64)),
+            "scatter_add": (ops.scatter_add(to_backend(backend, SMALL.copy()), ops.arange(600), y), SMALL + other),
+        }
+    for name, (ours, theirs) in expected.items():
+        assert to_numpy(ours).tobytes() == theirs.tobytes(), name
 
 
 def test_arrays_of_no_known_framework_are_refused() -> None:
-    with pytest.raises(TypeError, match=r"expected a NumPy array or a torch tensor, got builtins\.list"):
+    message = r"expected a NumPy array, a torch tensor or a TensorFlow tensor, got builtins\.list"
+    with pytest.raises(TypeError, match=message):
         ops_for([1.0])
 
 
