@@ -12,6 +12,7 @@ from typing import Any
 import cloudpickle
 import horovod.torch as hvd
 import pytest
+import torch
 
 from hvd_compress.registry import codec_class, codec_names
 from hvd_compress.torch import Compression, Compressor
@@ -123,6 +124,14 @@ def test_pickle_of_a_used_compressor_starts_with_empty_state() -> None:
     assert used.state_dict()["tensors"]
     assert pickle.loads(pickle.dumps(used)).state_dict() == {"tensors": {}}
     assert copy.deepcopy(used).state_dict() == {"tensors": {}}
+
+
+def test_compressor_with_a_loss_scaler_cannot_be_copied() -> None:
+    # Without its scaler a copy would take up gradients of steps that are skipped, and nobody would notice.
+    original = compressor("topk", grad_scaler=torch.amp.GradScaler("cpu"))
+    for copying in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="grad_scaler"):
+            copying(original)
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
