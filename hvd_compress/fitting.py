@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from hvd_compress.codec import Codec, TensorSpec
 from hvd_compress.parameters import parameters_of
 
-__all__ = ["fits", "fitted"]
+__all__ = ["fits", "fitted", "within_reach"]
 
 _HALVINGS = 64
 
@@ -20,7 +20,13 @@ def fits(codec: Codec, spec: TensorSpec, nbytes: int) -> bool:
     return codec.payload_nbytes(spec) <= nbytes
 
 
-def fitted(codec: Codec, spec: TensorSpec, nbytes: int) -> list[Codec]:
+def within_reach(codecs: Sequence[Codec], spec: TensorSpec, nbytes: int) -> list[Codec]:
+    """Those of some codecs that fit; where none does, the one with the smallest payload."""
+    smallest = min(codecs, key=lambda codec: codec.payload_nbytes(spec))
+    return [codec for codec in codecs if fits(codec, spec, nbytes)] or [smallest]
+
+
+def fitted(codec: Codec, spec: TensorSpec, nbytes: int, knobs: Sequence[str] | None = None) -> list[Codec]:
     """Turn a codec's knobs until its payloads come closest to `nbytes` from below.
 
     Parameters
@@ -31,12 +37,14 @@ def fitted(codec: Codec, spec: TensorSpec, nbytes: int) -> list[Codec]:
         Of the tensor that it is for.
     nbytes : int
         Size of a payload, without the seal.
+    knobs : sequence of str, optional
+        Those to turn; the codec's own by default.
 
     Returns
     -------
     list of Codec
         One for each setting of the knobs after the first with which it can be done. Where there is none, or there are
-        no knobs, the one codec with the smallest payload; see `fits`.
+        no knobs, the one with the smallest payload; see `fits`.
 
     Examples
     --------
@@ -46,15 +54,13 @@ def fitted(codec: Codec, spec: TensorSpec, nbytes: int) -> list[Codec]:
     >>> [(codec.bits, codec.bucket_size) for codec in fitted(QSGD(), TensorSpec((1000,), "float32"), 500)]
     [(2, 17), (3, 35)]
     """
-    if not codec.knobs:
+    knobs = codec.knobs if knobs is None else knobs
+    if not knobs:
         return [codec]
-    fine, *others = codec.knobs
+    fine, *others = knobs
     steps = product(*(_values(codec, knob) for knob in others))
     variants = [_turned(codec, dict(zip(others, values, strict=True))) for values in steps]
-    found = [_largest_that_fits(variant, fine, spec, nbytes) for variant in variants]
-    return [codec for codec in found if fits(codec, spec, nbytes)] or [
-        min(found, key=lambda codec: codec.payload_nbytes(spec))
-    ]
+    return within_reach([_largest_that_fits(variant, fine, spec, nbytes) for variant in variants], spec, nbytes)
 
 
 def _turned(codec: Codec, values: Mapping[str, Any]) -> Codec:

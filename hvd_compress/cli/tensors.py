@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,11 @@ __all__ = [
     "naming",
     "read_array",
     "site_of",
+    "tracked",
     "working",
 ]
+
+T = TypeVar("T")
 
 DTYPES = ("float16", "float32", "float64")
 """What an .npy file can hold of what a codec takes."""
@@ -91,7 +94,9 @@ def _config(text: str) -> Mapping[str, Any]:
             raise ValueError(f"{name} wraps another codec in a training; name that codec itself")
         config = parse_config(text, wrapper_parameters())
         for key in wrapper_parameters().keys() & config.keys():
-            raise ValueError(f"leave out {key}: it is for the tensors of a training; here is one, without earlier steps")
+            raise ValueError(
+                f"leave out {key}: it is for the tensors of a training; here is one, without earlier steps"
+            )
         codec_from_config(config)
     except (TypeError, ValueError) as error:
         raise argparse.ArgumentTypeError(str(error)) from None
@@ -136,10 +141,24 @@ def read_array(path: Path) -> NDArray[Any]:
 
 def working(text: str) -> AbstractContextManager[Any]:
     """Show on a terminal that something is going on."""
+    return Console(stderr=True).status(text) if (Console := _watched()) else nullcontext()
+
+
+def tracked(items: Collection[T], text: str) -> Iterable[T]:
+    """Give the items one by one, and show on a terminal how many are done and the time left."""
+    if not (Console := _watched()):
+        return items
+    from rich.progress import track
+
+    return track(items, text, console=Console(stderr=True), transient=True)
+
+
+def _watched() -> Any:
+    """rich's class for a terminal, where a person sees standard error and rich is installed."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return nullcontext()
+        return None
     try:
         from rich.console import Console
     except ModuleNotFoundError:
-        return nullcontext()
-    return Console(stderr=True).status(text)
+        return None
+    return Console
