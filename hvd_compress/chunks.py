@@ -11,6 +11,7 @@ from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import integer, nested
 from hvd_compress.registry import register
 from hvd_compress.wire import add_payload, pack, unpack
+from hvd_compress.wrapper import Wrapper
 
 __all__ = ["CHUNK", "Chunked"]
 
@@ -20,7 +21,7 @@ CHUNK = 2**28
 
 @register("chunked")
 @dataclass(frozen=True)
-class Chunked(Codec):
+class Chunked(Wrapper):
     """Apply a codec to pieces of the flat tensor, each as a tensor of its own with its own draws and state.
 
     Parameters
@@ -40,20 +41,7 @@ class Chunked(Codec):
     inner: Codec = nested(Codec, "for the pieces")
     size: int = integer(CHUNK, 1, "entries of a piece")
 
-    wrapper = True
     paper = "none"
-
-    @property
-    def reduction(self) -> Reduction:
-        return self.inner.reduction
-
-    @property
-    def unbiased(self) -> bool:
-        return self.inner.unbiased
-
-    @property
-    def fixed_size(self) -> bool:
-        return self.inner.fixed_size
 
     @property
     def feedback(self) -> Feedback:
@@ -100,6 +88,17 @@ class Chunked(Codec):
                 piece = unpack(ops, payload.parts[number], self.inner, part)
                 decoded.append(add_payload(ops, self.inner, ops.zeros(part.numel), piece, part, place))
         return ops.concat(decoded)
+
+    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+        results, new = [ops.float32(reduced[:0])], {}
+        for number, piece, _ in self._pieces(ops.shape(reduced)[0], ops.dtype(reduced)):
+            result, after = self.inner.absorb(ops, reduced[piece], _of_piece(state, number))
+            results.append(ops.float32(result))
+            new.update({f"{number}/{key}": value for key, value in after.items()})
+        return ops.concat(results), new
+
+    def counts(self, spec: TensorSpec) -> tuple[int, ...]:
+        return (spec.numel,)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return tuple(self.inner.payload_nbytes(part) for _, _, part in self._pieces(spec.numel, spec.dtype))

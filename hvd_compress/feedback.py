@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, State, TensorSpec
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, nested, real
 from hvd_compress.registry import register
+from hvd_compress.wrapper import Wrapper
 
 __all__ = ["ErrorFeedback"]
 
 
 @register("error_feedback")
 @dataclass(frozen=True)
-class ErrorFeedback(Codec):
+class ErrorFeedback(Wrapper):
     """Error feedback around any contractive codec.
 
     Each step encodes ``p = g + decay * e`` and keeps ``e = p - decode(encode(p))``; all float32, each product and sum
@@ -48,7 +49,6 @@ class ErrorFeedback(Codec):
     inner: Codec = nested(Codec, "the codec that is made up for")
     decay: float = real(1.0, 0.0, 1.0, "weight of the residual")
 
-    wrapper = True
     paper = "Seide et al. 2014; Stich et al. 2018; Karimireddy et al. 2019"
 
     def __post_init__(self) -> None:
@@ -60,30 +60,12 @@ class ErrorFeedback(Codec):
             )
 
     @property
-    def reduction(self) -> Reduction:
-        return self.inner.reduction
-
-    @property
-    def fixed_size(self) -> bool:
-        return self.inner.fixed_size
-
-    @property
     def feedback(self) -> Feedback:
         return Feedback.REFUSED
 
     @property
-    def companion(self) -> Codec | None:
-        return self.inner.companion
-
-    @property
-    def shared_every(self) -> int:
-        return self.inner.shared_every
-
-    def cost(self, spec: TensorSpec) -> int:
-        return self.inner.cost(spec)
-
-    def cost_at(self, spec: TensorSpec, above: Array, lowest: int) -> int:
-        return self.inner.cost_at(spec, above, lowest)
+    def unbiased(self) -> bool:
+        return False
 
     def with_budget(self, budget: int) -> Codec:
         return replace(self, inner=self.inner.with_budget(budget))
@@ -109,9 +91,3 @@ class ErrorFeedback(Codec):
 
     def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return self.inner.add_decoded(ops, total, payload, spec, site)
-
-    def counts(self, spec: TensorSpec) -> tuple[int, ...]:
-        return self.inner.counts(spec)
-
-    def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
-        return self.inner.part_nbytes(spec)

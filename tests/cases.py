@@ -77,6 +77,7 @@ CODECS: list[Codec] = [
     ErrorFeedback(Cast(dtype="bfloat16")),
     Chunked(ErrorFeedback(TopK(density=0.1)), size=1000),
     Chunked(RandomK(density=0.1), size=1000),
+    Chunked(DenseMomentum(), size=1000),
 ]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, State, TensorSpec
 from hvd_compress.codecs.none import Dense
-from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import flag, real
 from hvd_compress.registry import register
@@ -16,7 +15,7 @@ __all__ = ["DenseMomentum"]
 
 @register("momentum")
 @dataclass(frozen=True)
-class DenseMomentum(Codec):
+class DenseMomentum(Dense):
     """Send the gradient as it is; the optimizer gets the momentum of the combined one, as from momentum SGD.
 
     Parameters
@@ -43,31 +42,11 @@ class DenseMomentum(Codec):
     paper = "Sutskever et al. 2013"
 
     @property
-    def reduction(self) -> Reduction:
-        return Reduction.SUM
-
-    @property
-    def unbiased(self) -> bool:
-        return True
-
-    @property
-    def feedback(self) -> Feedback:
-        return Feedback.REFUSED
-
-    @property
     def has_momentum(self) -> bool:
         return True
 
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {"momentum": ops.zeros(spec.numel)}
-
-    def encode(
-        self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
-    ) -> tuple[Payload, State]:
-        return Dense().encode(ops, x, state, site)
-
-    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return Dense().decode(ops, payload, spec, site)
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
@@ -76,7 +55,7 @@ class DenseMomentum(Codec):
         return ops.cond(
             ops.all_finite(gradient),
             # The optimizer may change what it gets; the state must not change with it.
-            lambda: (ops.scale(update, 1.0), {**state, "momentum": momentum}),
+            lambda: (ops.concat([update]), {**state, "momentum": momentum}),
             lambda: (gradient, state),
         )
 
@@ -85,6 +64,3 @@ class DenseMomentum(Codec):
         if self.nesterov:
             return ops.scale_add(ops.zeros(1), ops.scale_add(gradient, momentum, 1.0), self.momentum, out)
         return ops.scale_add(gradient, momentum, self.momentum, out)
-
-    def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
-        return Dense().part_nbytes(spec)

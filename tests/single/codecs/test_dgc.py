@@ -102,6 +102,18 @@ def test_dense_momentum_survives_a_reduction_that_is_not_finite() -> None:
     assert not np.isfinite(result).all()
 
 
+@backends
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_what_the_optimizer_gets_is_no_part_of_the_state(backend: str, nesterov: bool) -> None:
+    """Clipping changes gradients in place; the momentum must not change with them."""
+    ops, codec = ops_of(backend), DenseMomentum(nesterov=nesterov)
+    gradient = to_backend(backend, np.ones(3, np.float32))
+    update, state = codec.absorb(ops, gradient, codec.init(ops, TensorSpec((3,), "float32")))
+    before = to_numpy(state["momentum"]).copy()
+    ops.fill_zero(update)
+    np.testing.assert_array_equal(to_numpy(state["momentum"]), before)
+
+
 @pytest.mark.parametrize("world", [1, 4])
 def test_gradients_are_clipped_to_the_workers_share_of_the_norm(world: int) -> None:
     clipped, _ = run(DGC(density=1 / 2, clip_norm=1.0, momentum=0.0, masking=False), [[30.0, 40.0]], world=world)
