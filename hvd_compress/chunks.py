@@ -95,7 +95,8 @@ class Chunked(Wrapper):
             result, after = self.inner.absorb(ops, reduced[piece], _of_piece(state, number))
             results.append(ops.float32(result))
             new.update({f"{number}/{key}": value for key, value in after.items()})
-        return ops.concat(results), new
+        kept = ops.cond(ops.all_finite(ops.float32(reduced)), lambda: new, lambda: state)
+        return ops.concat(results), kept
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
         return (spec.numel,)

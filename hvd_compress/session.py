@@ -112,13 +112,18 @@ class Session:
         if magnitudes is not None:
             self._magnitudes[key] = magnitudes
 
-    def start_sharing(self, ops: Kernels, collective: SummingCollective) -> None:
-        """Add up what was counted in this step over the ranks, while the step ends."""
-        if self._magnitudes and self._sharing is None:
-            keys = sorted(self._magnitudes)
-            # Sessions without a tensor in common may have the same prefix.
-            handle = collective.allreduce(ops.concat([self._magnitudes[key] for key in keys]), f"{keys[0]}.magnitudes")
-            self._sharing = (handle, collective, ops)
+    def start_sharing(self, ops: Kernels, collective: SummingCollective) -> str | None:
+        """Add up what was counted in this step over the ranks, while the step ends.
+
+        Returns the tensor that the exchange is named by; None if there is nothing to add up, or it was started.
+        """
+        if not self._magnitudes or self._sharing is not None:
+            return None
+        keys = sorted(self._magnitudes)
+        # Two sessions have no tensor in common.
+        handle = collective.allreduce(ops.concat([self._magnitudes[key] for key in keys]), f"{keys[0]}.magnitudes")
+        self._sharing = (handle, collective, ops)
+        return keys[0]
 
     def _finish_sharing(self) -> None:
         if self._sharing is None:

@@ -13,7 +13,7 @@ from horovod.torch.compression import Compressor as HorovodCompressor
 from hvd_compress.codec import CompressionError
 from hvd_compress.exchange import Pending, receive, send, spec_of
 from hvd_compress.generator import Site
-from hvd_compress.ops import ops_for
+from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.policy import BySize
 from hvd_compress.session import Session, Slot
 from hvd_compress.stats import Counts, Stats
@@ -160,21 +160,25 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         pending, session, slot, collective, into = ctx
         with torch.no_grad(), _explained(pending.site.name, pending.spec.shape, f"torch.{pending.spec.dtype}"):
             result: torch.Tensor
-            sent = collective.sent_bytes
-            session.start_sharing(ops_for(tensor), collective)
+            self._share(session, ops_for(tensor), collective)
             result, state = receive(ops_for(tensor), tensor, pending, slot.newest, collective, into)
             session.update(slot, state)
             session.received(session.commits_late and not bool(torch.isfinite(result).all()))
         end = perf_counter()
         waited = collective.wait_seconds
         counts = Counts(
-            sent_bytes=collective.sent_bytes - sent,
             wait_seconds=start - self._idle_since + waited,
             decode_seconds=end - start - waited,
         )
         self._stats.add(pending.site.name, counts, pending.codec.name != "none")
         self._idle_since = end
         return result
+
+    def _share(self, session: Session, ops: Kernels, collective: HorovodCollective) -> None:
+        before = collective.sent_bytes
+        key = session.start_sharing(ops, collective)
+        if key is not None:
+            self._stats.add(key, Counts(sent_bytes=collective.sent_bytes - before), compressed=True)
 
     def _watch(self, tensor: torch.Tensor) -> None:
         """Notice an overflow in a gradient that is not compressed: the loss scaler skips the step for it, too."""
