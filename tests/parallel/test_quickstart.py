@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_compress.study.quickstart import METHODS
 from hvd_compress.study.results import RunResult
 
 pytestmark = pytest.mark.own_launch
@@ -24,8 +25,8 @@ def quickstart(*arguments: str, **variables: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize("launcher", [[], ["--gloo"]], ids=["mpi", "gloo"])
-def test_quickstart_compares_both_methods_in_table_and_picture(launcher: list[str], tmp_path: Path) -> None:
-    done = quickstart("--steps", "2", "--out", str(tmp_path / "new"), *launcher)
+def test_quickstart_compares_methods_in_table_and_picture(launcher: list[str], tmp_path: Path) -> None:
+    done = quickstart("--steps", "2", "--methods", "dense,top-k", "--out", str(tmp_path / "new"), *launcher)
     assert done.returncode == 0, done.stdout + done.stderr
     dense, topk = (RunResult.load(tmp_path / "new" / method) for method in ("dense", "top-k"))
     assert (dense.workers, dense.parameters) == (topk.workers, topk.parameters) == (2, 1_161_600)
@@ -40,6 +41,15 @@ def test_quickstart_compares_both_methods_in_table_and_picture(launcher: list[st
     assert Path(picture).read_bytes().startswith(b"\x89PNG")
     # Nobody watches: no bar, no colours.
     assert "\x1b" not in done.stdout
+
+
+def test_quickstart_trains_with_all_methods_by_default(tmp_path: Path) -> None:
+    done = quickstart("--steps", "2", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    ratios = [RunResult.load(tmp_path / method).traffic.compressed_ratio for method in METHODS]
+    assert ratios[0] == 1
+    assert min(ratios[1:]) >= 70
+    assert "with jointsq is" in done.stdout
 
 
 def test_quickstart_fails_when_a_run_fails(tmp_path: Path) -> None:
