@@ -236,7 +236,9 @@ def test_ranks_that_are_to_be_silent_print_nothing(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("wrong", [["--workers", "1"], ["--methods", "nosuch"], ["--steps", "0"], ["--steps", "many"], ["--nosuch"]])
+@pytest.mark.parametrize(
+    "wrong", [["--workers", "1"], ["--methods", "nosuch"], ["--steps", "0"], ["--steps", "many"], ["--nosuch"]]
+)
 def test_quickstart_ends_with_status_2_on_wrong_usage(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(Path("train_lm.py"), wrong)
