@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from hvd_compress.cli.output import add_json_option, console, print_json
 from hvd_compress.cli.tensors import CommandFailed, read_array, tracked
 from hvd_compress.codecs import JointSQ
 from hvd_compress.parameters import parameters_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["add_arguments", "run"]
 
@@ -43,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and print."""
+    # Before the work, because what prints tables may be missing.
+    out = None if arguments.json else console()
     x, bits = read_array(arguments.input), arguments.bits_per_entry
     if not np.isfinite(x).all():
         raise CommandFailed(f"{arguments.input}: an entry is inf or NaN, so that errors cannot be compared")
@@ -56,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     title = f"{arguments.input}: {x.size:,} entries of {x.dtype}, {x.nbytes:,} bytes"
     if arguments.plot:
         draw_curves(arguments.plot, [choice for choices in (at_size, *others) for choice in choices], title)
-    if arguments.json:
+    if out is None:
         print_json(
             {
                 "input": str(arguments.input),
@@ -69,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        _print(at_size, x.nbytes, f"{title}; payloads of {sizes[0]:,} bytes ({bits:g} bits per entry)")
+        _print(out, at_size, x.nbytes, f"{title}; payloads of {sizes[0]:,} bytes ({bits:g} bits per entry)")
     return 0
 
 
@@ -83,10 +89,9 @@ def _bits(text: str) -> float:
     return bits
 
 
-def _print(choices: Sequence[Choice], dense_nbytes: int, title: str) -> None:
+def _print(out: Console, choices: Sequence[Choice], dense_nbytes: int, title: str) -> None:
     from rich.table import Table
 
-    out = console()
     table = Table(box=None, pad_edge=False)
     for column, width in (("method", 10), ("setting", 24)):
         table.add_column(column, overflow="fold", max_width=width)
