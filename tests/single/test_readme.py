@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import json
+import math
 import re
 import subprocess
 import sys
@@ -15,9 +16,11 @@ import pytest
 from hvd_compress import TensorSpec
 from hvd_compress.cli.list import FEEDBACK
 from hvd_compress.codec import Codec, Reduction
+from hvd_compress.codecs._sparse import kept_count
+from hvd_compress.indices import index_nbytes
 from hvd_compress.launch import run_workers
 from hvd_compress.parameters import parameters_of
-from hvd_compress.policy import BySize, wrapper_parameters
+from hvd_compress.policy import BySize, compose_config, wrapper_parameters
 from hvd_compress.registry import codec_class, codec_from_config, codec_names, parse_config
 from hvd_compress.wire import row_nbytes
 
@@ -94,10 +97,46 @@ def codec_of(config: str) -> Codec:
     return codec_from_config(parse_config(config))
 
 
-def handed_over(codec: Codec) -> int:
-    """Bytes that one worker hands to Horovod for the gradient that the table is about."""
-    spec = TensorSpec((1000, 1000), "float32")
-    return codec.payload_nbytes(spec) if codec.reduction is Reduction.SUM else row_nbytes(codec, spec)
+def resnet50() -> list[tuple[int, ...]]:
+    """Shapes of ResNet-50's parameters (He et al. 2016)."""
+
+    def convolution(into: int, out: int, size: int) -> list[tuple[int, ...]]:
+        return [(out, into, size, size), (out,), (out,)]
+
+    shapes, channels = convolution(3, 64, 7), 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            shapes += convolution(channels, width, 1) + convolution(width, width, 3) + convolution(width, 4 * width, 1)
+            shapes += [] if block else convolution(channels, 4 * width, 1)
+            channels = 4 * width
+    return [*shapes, (1000, 2048), (1000,)]
+
+
+def handed_over(config: str) -> int:
+    """Bytes that one worker hands to Horovod for a step of ResNet-50."""
+    total, policy = 0, compose_config(config)
+    for shape in resnet50():
+        spec = TensorSpec(shape, "float32")
+        codec = policy.for_tensor("w", spec)
+        # A gathered payload goes with the one float32 that Horovod reduces.
+        summed = codec.reduction is Reduction.SUM
+        total += codec.payload_nbytes(spec) if summed else row_nbytes(codec, spec) + 4
+    return total
+
+
+def test_resnet_50_is_the_one_that_everybody_means() -> None:
+    assert len(resnet50()) == 161
+    assert sum(TensorSpec(shape, "float32").numel for shape in resnet50()) == 25_557_032
+
+
+@pytest.mark.parametrize("config", CODECS)
+@pytest.mark.parametrize("n", [1024, 100_000, 25_600_000])
+def test_the_formulas_are_right(config: str, n: int) -> None:
+    codec = codec_of(config)
+    names = {"n": n, "idx": index_nbytes, "ceil": math.ceil, "floor": math.floor, "max": max}
+    if hasattr(codec, "density"):
+        names["k"] = kept_count(codec.density, n)
+    assert eval(CODECS[config][2].strip("`"), names) == codec.payload_nbytes(TensorSpec((n,), "float32"))
 
 
 def test_the_users_change_is_two_added_lines() -> None:
@@ -117,7 +156,8 @@ def test_the_table_says_of_a_codec_what_the_code_says(config: str) -> None:
     assert CODECS[config] == [
         codec.paper,
         codec.reduction.name.lower(),
-        f"{handed_over(codec):,}",
+        CODECS[config][2],
+        f"{handed_over(config) / 1e6:.3f}",
         "yes" if codec.unbiased else "no",
         FEEDBACK[codec.feedback.name.lower()],
     ]
