@@ -18,7 +18,8 @@ from hvd_compress.study.results import RESULT_FILE, RunResult
 METHODS = {
     "dense": "none",
     "top-k": "topk:density=0.01",
-    "dgc": "dgc:density=0.01",
+    # With more momentum the learning rate, which is the same for all methods, would be too high.
+    "dgc": "dgc:density=0.01,momentum=0.3",
     "jointsq": "jointsq:bits_per_entry=0.32",
 }
 STEPS = 900
