@@ -127,7 +127,7 @@ def receive(
             result = codec.decode(ops, Payload((ops.flatten(reduced),)), spec, site)
         else:
             total = _sum_rows(ops, collective.wait(handle), pending, into)
-            result = ops.scale(total, ops.float32(ops.flatten(reduced)) / site.world_size, total)
+            result = ops.scale(total, ops.divide(ops.float32(ops.flatten(reduced)), site.world_size), total)
         result, state = codec.absorb(ops, result, state)
         return ops.cast(ops.reshape(result, spec.shape), spec.dtype), state
 
@@ -137,8 +137,8 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
     (values,) = payload.parts
     if payload.flag is None or ops.shape(values)[0] == 0:
         return values
-    factor = ops.cast(ops.where(payload.flag == NONFINITE, float("nan"), 1.0), ops.dtype(values))
-    return ops.put(values, ops.arange(1), values[:1] * factor)
+    first = ops.cast(ops.where(payload.flag == NONFINITE, float("nan"), values[:1]), ops.dtype(values))
+    return ops.put(values, ops.arange(1), first)
 
 
 def _sum_rows(ops: Kernels, gathered: Array, pending: Pending, into: Array | None) -> Array:

@@ -102,7 +102,7 @@ def decode_indices(ops: Kernels, packed: Array, n: int, k: int, code: str = "aut
 def _ones(ops: Kernels, bitmap: Array, k: int) -> Array:
     positions = ops.unpack_positions(bitmap)
     message = f"payload: index bitmap does not hold {k} ones"
-    return ops.require(ops.length(positions) == k, message, positions)
+    return ops.with_length(ops.require(ops.length(positions) == k, message, positions), k)
 
 
 def _decode_u16(ops: Kernels, packed: Array, n: int, k: int) -> Array:

@@ -114,9 +114,8 @@ def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, wo
     if codec.fixed_size:
         nbytes = row_nbytes(codec, spec)
         gathered = ops.require(length == world_size * nbytes, message, gathered)
-        # Where a framework traces, lengths are known from here on.
-        table = ops.reshape(gathered, (world_size, nbytes))
-        return [table[rank] for rank in range(world_size)]
+        gathered = ops.with_length(gathered, world_size * nbytes)
+        return [gathered[nbytes * rank : nbytes * (rank + 1)] for rank in range(world_size)]
     for _ in range(world_size):
         gathered = ops.require(start + _LENGTH <= length, message, gathered)
         payload = ops.integer(ops.from_bytes(gathered[start : start + _LENGTH], "int64"))

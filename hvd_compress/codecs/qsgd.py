@@ -128,7 +128,7 @@ class QSGD(Codec):
         ops.require(ops.all_finite(scales), "payload: a scale is not finite")
         ops.require(ops.all(scales >= 0), "payload: a scale is negative")
         negative, levels = unpack_levels(ops, parts[1], n, self.s, self.packing)
-        values = ops.float32(levels) * self._spread(ops, scales / self.s, n)
+        values = ops.float32(levels) * self._spread(ops, ops.divide(scales, self.s), n)
         return ops.where(negative > 0, -values, values)
 
     def _buckets(self, n: int) -> tuple[int, int]:

@@ -148,6 +148,9 @@ class NumpyOps(Kernels):
         with self.quiet():
             return np.multiply(x, factor, out=out)
 
+    def divide(self, x: Array, divisor: int) -> Array:
+        return np.divide(x, np.float32(divisor))
+
     def fill_zero(self, x: Array) -> Array:
         x.fill(0)
         return x

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from hvd_compress.ops._numpy import NumpyOps
 from hvd_compress.ops.base import Array, Output
-from hvd_compress.ops.denormals import add, host_thread, multiply, narrow
+from hvd_compress.ops.denormals import add, divide, host_thread, multiply, narrow
 from hvd_compress.ops.kernels import Kernels
 
 __all__ = ["TensorflowOps"]
@@ -34,6 +34,12 @@ class TensorflowOps(Kernels):
     def length(self, x: Array) -> Any:
         known = x.shape[0]
         return tf.shape(x, out_type=tf.int64)[0] if known is None else known
+
+    def with_length(self, x: Array, length: int) -> Array:
+        if tf.is_symbolic_tensor(x):
+            # Not tf.ensure_shape or tf.reshape: their own checks would speak before ours.
+            x.set_shape((length,))
+        return x
 
     def integer(self, x: Array) -> Any:
         value = tf.reshape(x, ())
@@ -140,6 +146,9 @@ class TensorflowOps(Kernels):
     def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
         return multiply(x, factor)
 
+    def divide(self, x: Array, divisor: int) -> Array:
+        return divide(x, divisor)
+
     def fill_zero(self, x: Array) -> Array:
         return tf.zeros_like(x)
 
@@ -157,7 +166,7 @@ class TensorflowOps(Kernels):
         above, equal = keys > threshold, self.nonzero(keys == threshold)
         # Of the entries at the threshold only the first ones are wanted.
         last = equal[k - 1 - tf.reduce_sum(tf.cast(above, tf.int64))]
-        return tf.ensure_shape(self.nonzero(above | ((keys == threshold) & (self.arange(n) <= last))), (k,))
+        return self.with_length(self.nonzero(above | ((keys == threshold) & (self.arange(n) <= last))), k)
 
     def run_eagerly(
         self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]

@@ -137,6 +137,10 @@ class TorchOps(Kernels):
     def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
         return torch.mul(x, factor, out=out)
 
+    def divide(self, x: Array, divisor: int) -> Array:
+        # For a number, and for an array on the CPU, a GPU would take the reciprocal.
+        return x / self.constant((divisor,), "float32")
+
     def fill_zero(self, x: Array) -> Array:
         return x.zero_()
 

@@ -41,6 +41,10 @@ class ArrayOps(ABC):
         """Length of a 1-D array, as an integer that one can count with: symbolic where a framework traces."""
         return self.shape(x)[0]
 
+    def with_length(self, x: Array, length: int) -> Array:
+        """1-D `x`, of which a check has shown that it has that length, for a framework that traces to know."""
+        return x
+
     @abstractmethod
     def integer(self, x: Array) -> Any:
         """Value of an int64 array with one entry, as an integer that one can count with, as `length`."""
@@ -172,6 +176,10 @@ class ArrayOps(ABC):
     @abstractmethod
     def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
         """``x * factor`` of float32 arrays; a new array, or `out` overwritten."""
+
+    @abstractmethod
+    def divide(self, x: Array, divisor: int) -> Array:
+        """``x / divisor`` of a float32 array, rounded once; not times the reciprocal. `divisor` in [1, 2**20]."""
 
     @abstractmethod
     def fill_zero(self, x: Array) -> Array:

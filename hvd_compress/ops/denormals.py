@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from hvd_compress.ops.base import Array
 
-__all__ = ["add", "host_thread", "multiply", "narrow"]
+__all__ = ["add", "divide", "host_thread", "multiply", "narrow"]
 
 _SAFE = 1 << 28
 """Bits of 2**-95: a sum is right if an operand is larger, because a number below 2**-126 does not change it."""
@@ -33,6 +33,15 @@ def multiply(x: Array, factor: Array | float) -> Array:
     product = x * factor
     lost = (_magnitude(product) < _SAFE) & (_magnitude(x) > 0)
     return _choose(lost, lambda: narrow(_wide(x) * _wide(factor)), lambda: product)
+
+
+def divide(x: Array, divisor: int) -> Array:
+    """``x / divisor`` of a float32 array and an integer in [1, 2**20].
+
+    TensorFlow's graphs multiply by the reciprocal of a constant. In float64 that does no harm: a quotient that is no
+    float32 is further away from where rounding changes than float64 is wrong.
+    """
+    return narrow(_wide(x) / divisor)
 
 
 def narrow(x: Array) -> Array:

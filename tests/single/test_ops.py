@@ -168,6 +168,14 @@ def test_denormal_numbers_are_kept(backend: str, other: np.ndarray[Any, Any]) ->
         assert to_numpy(ours).tobytes() == theirs.tobytes(), name
 
 
+@backends
+@pytest.mark.parametrize("divisor", [1, 3, 255, 2**20 - 1])
+def test_quotients_are_rounded_once(backend: str, divisor: int) -> None:
+    """Frameworks like to multiply by the reciprocal of a constant; TensorFlow's graphs are asked elsewhere."""
+    expected = FLOATS / np.float32(divisor)
+    assert to_numpy(ops_of(backend).divide(to_backend(backend, FLOATS), divisor)).tobytes() == expected.tobytes()
+
+
 def test_arrays_of_no_known_framework_are_refused() -> None:
     message = r"expected a NumPy array, a torch tensor or a TensorFlow tensor, got builtins\.list"
     with pytest.raises(TypeError, match=message):

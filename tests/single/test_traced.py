@@ -1,0 +1,130 @@
+"""Codecs inside ``tf.function``: traced once, and giving NumPy's bytes for every kind of gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from hvd_compress import Codec, Reduction, Site, TensorSpec
+from hvd_compress.exchange import receive, send
+from tests.cases import CODECS, codecs, label, ops_of, to_numpy
+
+SITE, SPEC = Site("fc.weight", step=7), TensorSpec((20, 55), "float32")
+RANDOM = np.random.default_rng(5).standard_normal(SPEC.shape).astype(np.float32)
+POISONED = np.where(np.arange(1100).reshape(SPEC.shape) == 777, np.float32(np.nan), RANDOM)
+DENORMALS = (np.arange(-550, 550, dtype=np.float32) * np.float32(1e-42)).reshape(SPEC.shape)
+GRADIENTS = {
+    "random": RANDOM,
+    "poisoned": POISONED,
+    "huge": RANDOM * np.float32(1e37),
+    "zeros": np.zeros_like(RANDOM),
+    "denormals": DENORMALS,
+    "some denormals": np.where(np.abs(RANDOM) < 1, DENORMALS, RANDOM),
+}
+
+
+class Wire:
+    """A collective of one rank: what is sent, and what is said to have arrived."""
+
+    sent: Any = None
+    arrived: Any = None
+
+    def allgather(self, buffer: Any, name: str) -> str:
+        self.sent = buffer
+        return name
+
+    def wait(self, handle: str) -> Any:
+        return self.arrived
+
+
+class Exchange:
+    """Both halves of a codec's exchange, each a function of arrays alone."""
+
+    def __init__(self, codec: Codec, backend: str) -> None:
+        self.codec, self.ops, self.traces = codec, ops_of(backend), 0
+        self.pending: Any = None
+
+    def send(self, x: Any, state: Any) -> tuple[Any, ...]:
+        """What the stock allreduce gets, the row if there is one, and the new state."""
+        self.traces += 1
+        wire = Wire()
+        array, self.pending, state = send(self.codec, self.ops, x, state, SITE, wire)
+        return array, (() if wire.sent is None else (wire.sent,)), dict(state)
+
+    def receive(self, array: Any, rows: tuple[Any, ...], state: Any) -> tuple[Any, ...]:
+        """The result and the new state."""
+        self.traces += 1
+        wire = Wire()
+        wire.arrived = rows[0] if rows else None
+        result, state = receive(self.ops, array, self.pending, state, wire)
+        return result, dict(state)
+
+    def init(self) -> dict[str, Any]:
+        return dict(self.codec.init(self.ops, SPEC))
+
+
+class TracedExchange(Exchange):
+    """The same in two graphs, which do not know how long the rows are that arrive."""
+
+    def __init__(self, codec: Codec) -> None:
+        super().__init__(codec, "tensorflow")
+        self._send = tf.function(super().send, autograph=False, reduce_retracing=True)
+        self._receive = tf.function(super().receive, autograph=False)
+
+    def send(self, x: Any, state: Any) -> tuple[Any, ...]:
+        return self._send(tf.constant(x), state)  # type: ignore[no-any-return]
+
+    def receive(self, array: Any, rows: tuple[Any, ...], state: Any) -> tuple[Any, ...]:
+        if self.traces == 1:
+            unknown = tuple(tf.TensorSpec((None,), tf.uint8) for _ in rows)
+            self._receive = self._receive.get_concrete_function(array, unknown, state)
+        return self._receive(array, rows, state)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("divisor", [3, 7, 255])
+def test_graphs_round_a_quotient_once(divisor: int) -> None:
+    """Left to itself a graph multiplies by the reciprocal of a constant."""
+    x, ops = np.random.default_rng(0).standard_normal(10_000).astype(np.float32), ops_of("tensorflow")
+    naive = tf.function(lambda x: x / divisor, autograph=False)(tf.constant(x))
+    ours = tf.function(lambda x: ops.divide(x, divisor), autograph=False)(tf.constant(x))
+    assert bits(ours) == bits(x / np.float32(divisor)) != bits(naive)
+
+
+def bits(results: Any) -> list[str]:
+    """Arrays of a nest as hex, in the order of their keys."""
+    return [to_numpy(x).tobytes().hex() for x in tf.nest.flatten(results)]
+
+
+@codecs
+def test_graphs_traced_once_give_numpy_s_bytes_states_and_results(codec: Codec) -> None:
+    numpy, traced = Exchange(codec, "numpy"), TracedExchange(codec)
+    ours, theirs = traced.init(), numpy.init()
+    for what, gradient in GRADIENTS.items():
+        with np.errstate(all="ignore"):
+            *expected, theirs = numpy.send(gradient, theirs)
+            *sent, ours = traced.send(gradient, ours)
+            assert bits(sent) == bits(expected), what
+            assert bits(ours) == bits(theirs), what
+            result, theirs = numpy.receive(*expected, theirs)
+            received, ours = traced.receive(*sent, ours)
+        np.testing.assert_array_equal(to_numpy(received), result, what)
+        assert bits(ours) == bits(theirs), what
+    assert traced.traces == 2
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec.reduction is Reduction.GATHER], ids=label)
+def test_graphs_refuse_damaged_rows_with_our_own_words(codec: Codec) -> None:
+    traced = TracedExchange(codec)
+    array, (row,), state = traced.send(RANDOM, traced.init())
+    traced.receive(array, (row,), state)
+    for position in (0, 1, 40, -1):
+        damaged = to_numpy(row)
+        damaged[position] ^= 0x40
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"damaged on the way|out of step|do not fit"):
+            traced.receive(array, (tf.constant(damaged),), state)
+    message = f"{len(row) - 8} bytes from 1 ranks do not fit"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message if codec.fixed_size else "do not fit|damaged"):
+        traced.receive(array, (row[:-8],), state)
