@@ -85,13 +85,14 @@ def compose(name: str, **parameters: Any) -> BySize:
 
     Examples
     --------
-    >>> compose("topk", density=0.1).codec
-    ErrorFeedback(inner=TopK(density=0.1, value_dtype='float32', index_codec='auto'), decay=1.0)
+    >>> policy = compose("topk", density=0.1, min_ndim=1)
+    >>> policy.codec.name, policy.codec.inner.density, policy.min_elements
+    ('error_feedback', 0.1, 1024)
     >>> compose("topk", denisty=0.1)
     Traceback (most recent call last):
     ...
-    TypeError: TopK: no parameter 'denisty' (got denisty=0.1); allowed: density, value_dtype, index_codec, \
-error_feedback, min_elements, min_ndim
+    TypeError: TopK: no parameter 'denisty' (got denisty=0.1); allowed: density, value_dtype, index_codec, scope, \
+rebudget_steps, error_feedback, min_elements, min_ndim
     """
     cls = codec_class(name)
     own, wrappers = parameters_of(cls), wrapper_parameters()

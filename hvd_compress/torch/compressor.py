@@ -11,6 +11,7 @@ import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
 from hvd_compress.codec import CompressionError
+from hvd_compress.codecs.none import Dense
 from hvd_compress.exchange import Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops import Kernels, ops_for
@@ -113,7 +114,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._idle_since = perf_counter()
         sent = context.collective.sent_bytes + reduced.numel() * reduced.element_size()
         counts = Counts(slot.spec.nbytes, sent, encode_seconds=self._idle_since - start)
-        self._stats.add(key, counts, slot.codec.name != "none")
+        self._stats.add(key, counts, not isinstance(slot.codec, Dense))
         return reduced, context
 
     def _send(
@@ -170,7 +171,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
             wait_seconds=start - self._idle_since + waited,
             decode_seconds=end - start - waited,
         )
-        self._stats.add(pending.site.name, counts, pending.codec.name != "none")
+        self._stats.add(pending.site.name, counts, not isinstance(slot.codec, Dense))
         self._idle_since = end
         return result
 
