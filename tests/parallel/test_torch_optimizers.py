@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from typing import Any
 
 import pytest
@@ -54,6 +55,22 @@ def test_two_optimizers_with_the_same_names_keep_their_residuals_apart(hvd: Any,
             optimizer.step()
     assert set(before) == {"w", "1/w"}
     assert_in_sync(gather, *models.values())
+
+
+def test_optimizers_that_share_budgets_at_the_same_time_do_not_clash(hvd: Any, rank: int, gather: Gather) -> None:
+    compression = compressor("topk:density=0.1,scope=model,rebudget_steps=1")
+    models = [Tensors({"v": (40, 40)}), Tensors({"w": (40, 40)})]
+    optimizers = [wrap(hvd, model, compression) for model in models]
+    for step in range(3):
+        for model in models:
+            model.push({name: noise((40, 40), step, rank) for name, _ in model.named_parameters()})
+        if rank:
+            # The other rank starts what both optimizers share while this one has started neither.
+            time.sleep(0.5)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert_in_sync(gather, *models)
 
 
 @pytest.mark.parametrize("config", [TOPK, "topk:density=0.1,scope=model,rebudget_steps=1"], ids=["tensor", "model"])
