@@ -209,6 +209,18 @@ def test_wrong_options_are_answered_with_a_sentence(small: Path, options: list[s
     assert word in done.stderr
 
 
+@pytest.mark.parametrize(("missing", "options"), [("matplotlib", ["--plot", "curve.png", "--json"]), ("rich", [])])
+def test_what_is_not_installed_is_named_with_the_way_to_install_it(
+    small: Path, missing: str, options: list[str]
+) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from hvd_compress.cli.commands import main; sys.exit(main())"
+    argv = [sys.executable, "-c", code, "compare", "--input", str(small), *options]
+    done = subprocess.run(argv, cwd=small.parent, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert f"need {missing}: pip install" in done.stderr
+
+
 @pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "inf"), (0.0, "zero")])
 def test_a_tensor_without_a_relative_error_is_refused(tmp_path: Path, value: float, word: str) -> None:
     np.save(tmp_path / "x.npy", np.full(100, value, np.float32))
