@@ -22,7 +22,7 @@ METHODS = {
     "dgc": "dgc:density=0.01,momentum=0.3",
     "jointsq": "jointsq:bits_per_entry=0.32",
 }
-STEPS = 900
+STEPS = 600
 COLUMNS_PER_WORKER = 10
 POINTS = 9
 
