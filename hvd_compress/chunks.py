@@ -73,7 +73,7 @@ class Chunked(Wrapper):
             parts = (ops.concat([payload.parts[0] for payload in payloads]),) if payloads else (x,)
         else:
             parts = tuple(pack(ops, payload) for payload in payloads)
-        kept = state if flag is None else ops.cond(flag == NONFINITE, lambda: state, lambda: new)
+        kept = state if flag is None else ops.cond(ops.equal(flag, NONFINITE), lambda: state, lambda: new)
         return Payload(parts, flag, (ops.shape(x)[0],)), kept
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
@@ -120,5 +120,5 @@ def _worst(ops: Kernels, payloads: list[Payload]) -> Array | None:
     if any(flag is None for flag in flags):
         return None
     codes = ops.concat([ops.constant((EMPTY,), "int64"), *(ops.cast(ops.reshape(f, (1,)), "int64") for f in flags)])
-    worst = ops.where(ops.all(codes == EMPTY), EMPTY, NORMAL)
-    return ops.where(ops.all(codes != NONFINITE), worst, NONFINITE)
+    worst = ops.where(ops.all(ops.equal(codes, EMPTY)), EMPTY, NORMAL)
+    return ops.where(ops.all(~ops.equal(codes, NONFINITE)), worst, NONFINITE)

@@ -137,7 +137,7 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
     (values,) = payload.parts
     if payload.flag is None or ops.shape(values)[0] == 0:
         return values
-    first = ops.cast(ops.where(payload.flag == NONFINITE, float("nan"), values[:1]), ops.dtype(values))
+    first = ops.cast(ops.where(ops.equal(payload.flag, NONFINITE), float("nan"), values[:1]), ops.dtype(values))
     return ops.put(values, ops.arange(1), first)
 
 

@@ -81,7 +81,7 @@ class ErrorFeedback(Wrapper):
         payload, inner_state = self.inner.encode(ops, total, state, site, out)
         spec = TensorSpec(ops.shape(x), "float32")
         return payload, ops.cond(
-            payload.flag == NONFINITE,
+            ops.equal(payload.flag, NONFINITE),
             lambda: state,
             lambda: {**inner_state, "residual": self.inner.error(ops, total, payload, spec, site)},
         )

@@ -57,7 +57,7 @@ def encode_indices(ops: Kernels, indices: Array, n: int, k: int, code: str = "au
     if code == "u16":
         blocks = ops.arange(-(-n // _BLOCK))
         owner = ops.reshape(ops.shift_right(indices, 16), (1, -1))
-        counts = ops.sum(ops.cast(owner == ops.reshape(blocks, (-1, 1)), "int64"))
+        counts = ops.sum(ops.cast(ops.equal(owner, ops.reshape(blocks, (-1, 1))), "int64"))
         return ops.concat(
             [ops.to_bytes(ops.cast(counts, "int32")), ops.to_bytes(ops.cast(ops.bit_and(indices, _BLOCK - 1), "int16"))]
         )
@@ -102,13 +102,14 @@ def decode_indices(ops: Kernels, packed: Array, n: int, k: int, code: str = "aut
 def _ones(ops: Kernels, bitmap: Array, k: int) -> Array:
     positions = ops.unpack_positions(bitmap)
     message = f"payload: index bitmap does not hold {k} ones"
-    return ops.with_length(ops.require(ops.length(positions) == k, message, positions), k)
+    return ops.with_length(ops.require(ops.equal(ops.length(positions), k), message, positions), k)
 
 
 def _decode_u16(ops: Kernels, packed: Array, n: int, k: int) -> Array:
     blocks = -(-n // _BLOCK)
     counts = ops.cast(ops.from_bytes(packed[: 4 * blocks], "int32"), "int64")
-    ops.require(ops.all(counts >= 0) & (ops.sum(counts) == k), f"payload: block counts do not add up to {k}")
+    complete = ops.all(counts >= 0) & ops.equal(ops.sum(counts), k)
+    ops.require(complete, f"payload: block counts do not add up to {k}")
     ends = ops.sum(
         ops.where(ops.reshape(ops.arange(blocks), (1, -1)) <= ops.reshape(ops.arange(blocks), (-1, 1)), counts, 0)
     )

@@ -33,7 +33,7 @@ def row_nbytes(codec: Codec, spec: TensorSpec) -> int:
 def flag_of(ops: Kernels, values: Array) -> Array:
     """Flag of a payload by what was selected: `NONFINITE`, `EMPTY` (all zero, -0.0 too) or `NORMAL`; 0-d."""
     bits = ops.magnitude_bits(values)
-    return ops.where(ops.all(bits < 0x7F800000), ops.where(ops.all(bits == 0), EMPTY, NORMAL), NONFINITE)
+    return ops.where(ops.all(bits < 0x7F800000), ops.where(ops.all(ops.equal(bits, 0)), EMPTY, NORMAL), NONFINITE)
 
 
 def pack(ops: Kernels, payload: Payload) -> Array:
@@ -41,7 +41,7 @@ def pack(ops: Kernels, payload: Payload) -> Array:
     header = struct.pack(f"<H{len(payload.counts)}I", 0, *payload.counts)
     rest = ops.concat([ops.constant(header, "uint8"), *payload.parts])
     flag = ops.reshape(ops.cast(payload.flag, "uint8"), (1,))
-    rest = ops.cast(ops.where(payload.flag == NORMAL, rest, 0), "uint8")
+    rest = ops.cast(ops.where(ops.equal(payload.flag, NORMAL), rest, 0), "uint8")
     return ops.concat([ops.constant((VERSION,), "uint8"), flag, rest])
 
 
@@ -56,18 +56,19 @@ def unpack(ops: Kernels, packed: Array, codec: Codec, spec: TensorSpec) -> Paylo
     length, most = ops.length(packed), codec.payload_nbytes(spec)
     if codec.fixed_size:
         message = ops.text("payload: {} bytes, expected {}", length, most)
-        packed = ops.require(length == most, message, packed)
+        packed = ops.require(ops.equal(length, most), message, packed)
     else:
         least = most - codec.part_nbytes(spec)[-1]
         message = ops.text("payload: {} bytes, expected {} to {}", length, least, most)
         packed = ops.require((length >= least) & (length <= most), message, packed)
-    flag, normal = packed[1], packed[1] == NORMAL
-    ops.require(packed[0] == VERSION, f"payload: unknown version, expected {VERSION}")
+    flag, normal = packed[1], ops.equal(packed[1], NORMAL)
+    ops.require(ops.equal(packed[0], VERSION), f"payload: unknown version, expected {VERSION}")
     ops.require(flag <= EMPTY, "payload: flags must be 0, 1 or 2")
     counts = codec.counts(spec)
     header = ops.constant(struct.pack(f"<H{len(counts)}I", 0, *counts), "uint8")
     start = 2 + ops.shape(header)[0]
-    ops.require(ops.all(packed[2:start] == ops.where(normal, header, 0)), "payload: header does not fit the tensor")
+    fits = ops.all(ops.equal(packed[2:start], ops.where(normal, header, 0)))
+    ops.require(fits, "payload: header does not fit the tensor")
     parts = []
     for nbytes in codec.part_nbytes(spec):
         parts.append(packed[start : start + nbytes])
@@ -78,9 +79,9 @@ def unpack(ops: Kernels, packed: Array, codec: Codec, spec: TensorSpec) -> Paylo
 def add_payload(ops: Kernels, codec: Codec, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
     """Add what a received payload says, by its flag, to float32 `total`, which may be overwritten."""
     return ops.cond(
-        payload.flag == NORMAL,
+        ops.equal(payload.flag, NORMAL),
         lambda: codec.add_decoded(ops, total, payload, spec, site),
-        lambda: ops.cond(payload.flag == EMPTY, lambda: total, lambda: total + float("nan")),
+        lambda: ops.cond(ops.equal(payload.flag, EMPTY), lambda: total, lambda: total + float("nan")),
     )
 
 
@@ -113,7 +114,7 @@ def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, wo
     message = ops.text(template, length, world_size)
     if codec.fixed_size:
         nbytes = row_nbytes(codec, spec)
-        gathered = ops.require(length == world_size * nbytes, message, gathered)
+        gathered = ops.require(ops.equal(length, world_size * nbytes), message, gathered)
         gathered = ops.with_length(gathered, world_size * nbytes)
         return [gathered[nbytes * rank : nbytes * (rank + 1)] for rank in range(world_size)]
     for _ in range(world_size):
@@ -124,7 +125,7 @@ def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, wo
         nbytes = _LENGTH + (payload + 7) // 8 * 8 + _SEAL
         rows.append(gathered[start : start + nbytes])
         start = start + nbytes
-    ops.require(start == length, message)
+    ops.require(ops.equal(start, length), message)
     return rows
 
 
@@ -138,9 +139,9 @@ def unseal(ops: Kernels, row: Array, codec: Codec, spec: TensorSpec, tag: int) -
     """
     body, sealed = row[:-_SEAL], row[-_SEAL:]
     expected = _seal_of(ops, body, tag)
-    body = ops.require(ops.all(sealed[:4] == expected[:4]), "payload was damaged on the way", body)
+    body = ops.require(ops.all(ops.equal(sealed[:4], expected[:4])), "payload was damaged on the way", body)
     message = "payload is of another step, tensor or codec: the ranks are out of step"
-    body = ops.require(ops.all(sealed[4:] == expected[4:]), message, body)
+    body = ops.require(ops.all(ops.equal(sealed[4:], expected[4:])), message, body)
     if codec.fixed_size:
         return body[: codec.payload_nbytes(spec)]
     return body[_LENGTH : _LENGTH + ops.integer(ops.from_bytes(body[:_LENGTH], "int64"))]

@@ -20,7 +20,7 @@ def fitted_nbytes(k: int, bits: int, size: int) -> tuple[int, int]:
 def quantise_fitted(ops: Kernels, values: Array, bits: int, size: int) -> tuple[tuple[Array, Array], Array]:
     """Sections (lines, codes) and flag of float32 `values`; buckets of `size` entries, 0 for one of all."""
     flag, k = flag_of(ops, values), ops.shape(values)[0]
-    finite = ops.where(flag == NONFINITE, ops.zeros(1), values)
+    finite = ops.where(ops.equal(flag, NONFINITE), ops.zeros(1), values)
     sizes = fitted_nbytes(k, bits, size)
     outputs = [("uint8", (nbytes,)) for nbytes in sizes]
     lines, codes = ops.run_eagerly(lambda ops, x: _fit(ops, x, bits, size), (finite,), outputs)

@@ -130,7 +130,7 @@ def _unpack_elias(ops: Kernels, packed: Array, n: int, s: int) -> tuple[Array, A
         numbers = ops.where(zeros >= place, longer, numbers)
     ops.require(ops.all(numbers <= s + 1), f"payload: a code is above the top level {s}")
     negative = ops.where(zeros > 0, ops.take(padded, starts + 2 * zeros + 1), 0)
-    ops.require(ops.sum(bits[end:]) == 0, message)
+    ops.require(ops.equal(ops.sum(bits[end:]), 0), message)
     return negative, numbers - 1
 
 

@@ -111,7 +111,7 @@ class DGC(Sparsifier):
             masked = ops.put(momentum, indices, 0.0) if self.masking else momentum
             return {"momentum": masked, "velocity": self.error(ops, velocity, payload, spec, site)}
 
-        return payload, ops.cond(payload.flag == NONFINITE, lambda: state, sent)
+        return payload, ops.cond(ops.equal(payload.flag, NONFINITE), lambda: state, sent)
 
     def _clipped(self, ops: Kernels, gradient: Array, site: Site) -> Array:
         if self.clip_norm is None:

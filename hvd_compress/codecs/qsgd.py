@@ -118,7 +118,7 @@ class QSGD(Codec):
         live = self._spread(ops, ops.cast(scales > 0, "int64"), n)
         levels = ops.cast(ops.clip(levels, 0.0, float(s)), "int64") * live
         negative = ops.negative(x) * live
-        flag = ops.where(ops.all(scales == 0), EMPTY, NORMAL)
+        flag = ops.where(ops.all(ops.equal(scales, 0.0)), EMPTY, NORMAL)
         flag = ops.where(ops.all_finite(scales), flag, NONFINITE)
         return (ops.to_bytes(scales), pack_levels(ops, negative, levels, s, self.packing)), flag
 

@@ -97,6 +97,9 @@ class NumpyOps(Kernels):
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         return np.where(condition, x, y)
 
+    def equal(self, x: Array, y: Array | float) -> Array:
+        return x == y
+
     def all(self, mask: Array) -> Array:
         return np.all(mask)
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from hvd_compress.ops._numpy import NumpyOps
-from hvd_compress.ops.base import Array, Output
-from hvd_compress.ops.denormals import add, divide, host_thread, multiply, narrow
-from hvd_compress.ops.kernels import Kernels
+from hvd_compress.ops.base import Array
+from hvd_compress.ops.denormals import add, divide, multiply, narrow
+from hvd_compress.ops.graphs import GraphOps
 
 __all__ = ["TensorflowOps"]
 
-T = TypeVar("T")
 
-
-class TensorflowOps(Kernels):
+class TensorflowOps(GraphOps):
     """Operations that run where TensorFlow places them, or become part of the graph that is being built."""
 
     framework = "tensorflow"
@@ -30,20 +27,6 @@ class TensorflowOps(Kernels):
 
     def shape(self, x: Array) -> tuple[int, ...]:
         return tuple(x.shape.as_list())
-
-    def length(self, x: Array) -> Any:
-        known = x.shape[0]
-        return tf.shape(x, out_type=tf.int64)[0] if known is None else known
-
-    def with_length(self, x: Array, length: int) -> Array:
-        if tf.is_symbolic_tensor(x):
-            # Not tf.ensure_shape or tf.reshape: their own checks would speak before ours.
-            x.set_shape((length,))
-        return x
-
-    def integer(self, x: Array) -> Any:
-        value = tf.reshape(x, ())
-        return value if tf.is_symbolic_tensor(value) else int(value)
 
     def to_list(self, x: Array) -> list[Any]:
         return x.numpy().tolist()  # type: ignore[no-any-return]
@@ -96,6 +79,10 @@ class TensorflowOps(Kernels):
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         dtype = next((value.dtype for value in (x, y) if not isinstance(value, int | float)), None)
         return tf.where(condition, _as(x, dtype), _as(y, dtype))
+
+    def equal(self, x: Array, y: Array | float) -> Array:
+        # In graphs of TensorFlow 1 the operator asks whether both are the same object.
+        return tf.equal(x, y) if tf.is_tensor(x) or tf.is_tensor(y) else x == y
 
     def all(self, mask: Array) -> Array:
         return tf.reduce_all(mask)
@@ -163,51 +150,10 @@ class TensorflowOps(Kernels):
         if k in (0, n):
             return self.arange(k)
         threshold = tf.reduce_min(tf.math.top_k(keys, k, sorted=False).values)
-        above, equal = keys > threshold, self.nonzero(keys == threshold)
+        above, equal = keys > threshold, self.nonzero(tf.equal(keys, threshold))
         # Of the entries at the threshold only the first ones are wanted.
         last = equal[k - 1 - tf.reduce_sum(tf.cast(above, tf.int64))]
-        return self.with_length(self.nonzero(above | ((keys == threshold) & (self.arange(n) <= last))), k)
-
-    def run_eagerly(
-        self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]
-    ) -> Sequence[Array]:
-        dtypes, thread = [dtype for dtype, _ in outputs], host_thread()
-
-        def call(*arrays: Array) -> list[Array]:
-            # Single operations take TensorFlow some 50 times as long to start as NumPy.
-            results = thread.submit(_on_host, function, [array.numpy() for array in arrays]).result()
-            return [tf.constant(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
-
-        if tf.executing_eagerly():
-            return call(*arguments)
-        results: list[Array] = tf.py_function(call, arguments, dtypes)
-        for result, (_, shape) in zip(results, outputs, strict=True):
-            result.set_shape(shape)
-        return results
-
-    def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
-        if tf.is_symbolic_tensor(predicate):
-            return tf.cond(predicate, then, otherwise)  # type: ignore[no-any-return]
-        return then() if predicate else otherwise()
-
-    def require(self, predicate: Array, message: Any, guarded: Array = None) -> Array:
-        if tf.is_symbolic_tensor(predicate):
-            # A tf.function runs it in any case, because it is stateful.
-            with tf.control_dependencies([tf.debugging.Assert(predicate, [message])]):
-                return None if guarded is None else tf.identity(guarded)
-        if not predicate:
-            raise ValueError(message)
-        return guarded
-
-    def text(self, template: str, *values: Any) -> Any:
-        symbolic = any(tf.is_symbolic_tensor(value) for value in values)
-        return tf.strings.format(template, values) if symbolic else super().text(template, *values)
-
-
-def _on_host(function: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> Sequence[Any]:
-    ops = NumpyOps()
-    with ops.quiet():
-        return function(ops, *arrays)
+        return self.with_length(self.nonzero(above | (tf.equal(keys, threshold) & (self.arange(n) <= last))), k)
 
 
 def _as(value: Any, dtype: Any) -> Array:

@@ -89,6 +89,9 @@ class TorchOps(Kernels):
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         return torch.where(condition, x, y)
 
+    def equal(self, x: Array, y: Array | float) -> Array:
+        return x == y
+
     def all(self, mask: Array) -> Array:
         return mask.all()
 

@@ -20,7 +20,8 @@ class ArrayOps(ABC):
 
     dtypes go by name ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"). Integer work is done in
     int64 that holds unsigned 32-bit values, because torch has no uint32 arithmetic; products and sums wrap. Besides
-    these methods codecs use the operators that all frameworks share: ``+ - * //``, comparisons and slices.
+    these methods codecs use the operators that all frameworks share: ``+ - * // & | ~``, ``< <= > >=`` and slices. Not
+    ``==``, nor sums, differences and products of float32 in which numbers below 2**-126 matter.
     """
 
     framework: ClassVar[str]
@@ -112,6 +113,10 @@ class ArrayOps(ABC):
     @abstractmethod
     def where(self, condition: Array, x: Array | float, y: Array | float) -> Array:
         """Choose by entry."""
+
+    @abstractmethod
+    def equal(self, x: Array, y: Array | float) -> Array:
+        """``x == y`` by entry, also of integers that may be symbolic. The operator may compare objects instead."""
 
     @abstractmethod
     def all(self, mask: Array) -> Array:

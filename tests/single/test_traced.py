@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from hvd_compress import Codec, Reduction, Site, TensorSpec
+from hvd_compress import QSGD, Cast, Codec, ErrorFeedback, JointSQ, RandomK, Reduction, Site, TensorSpec, TopK
 from hvd_compress.exchange import receive, send
+from hvd_compress.wire import pack
 from tests.cases import CODECS, codecs, label, ops_of, to_numpy
 
 SITE, SPEC = Site("fc.weight", step=7), TensorSpec((20, 55), "float32")
@@ -75,7 +76,7 @@ class TracedExchange(Exchange):
         self._receive = tf.function(super().receive, autograph=False)
 
     def send(self, x: Any, state: Any) -> tuple[Any, ...]:
-        return self._send(tf.constant(x), state)  # type: ignore[no-any-return]
+        return self._send(tf.convert_to_tensor(x), state)  # type: ignore[no-any-return]
 
     def receive(self, array: Any, rows: tuple[Any, ...], state: Any) -> tuple[Any, ...]:
         if self.traces == 1:
@@ -128,3 +129,43 @@ def test_graphs_refuse_damaged_rows_with_our_own_words(codec: Codec) -> None:
     message = f"{len(row) - 8} bytes from 1 ranks do not fit"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message if codec.fixed_size else "do not fit|damaged"):
         traced.receive(array, (row[:-8],), state)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [TopK(density=0.1), ErrorFeedback(Cast(dtype="bfloat16")), RandomK(density=0.1), QSGD(packing="elias"), JointSQ()],
+    ids=label,
+)
+def test_functions_give_numpy_s_results_also_in_graphs_of_tensorflow_1(codec: Codec) -> None:
+    """There ``==`` compares objects."""
+    numpy = Exchange(codec, "numpy")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        traced, x = TracedExchange(codec), tf.compat.v1.placeholder(tf.float32, SPEC.shape)
+        *sent, state = traced.send(x, traced.init())
+        received, _ = traced.receive(*sent, state)
+        for what, gradient in GRADIENTS.items():
+            *expected, state = numpy.send(gradient, numpy.init())
+            with np.errstate(all="ignore"):
+                result, _ = numpy.receive(*expected, state)
+            ours = session.run([tf.nest.flatten(sent), received], {x: gradient})
+            assert bits(ours[0]) == bits(expected), what
+            np.testing.assert_array_equal(ours[1], result, what)
+
+
+def test_graphs_that_would_leave_checks_out_are_refused() -> None:
+    ops = ops_of("tensorflow")
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match=r"call this in a tf\.function"):
+        ops.require(tf.compat.v1.placeholder(tf.bool, ()), "never")
+
+
+def test_functions_that_autograph_rewrites_give_the_same_bytes() -> None:
+    """As users write them: ``@tf.function`` without more."""
+    codec, ops = ErrorFeedback(TopK(density=0.1)), ops_of("tensorflow")
+
+    @tf.function
+    def encode(x: Any, state: Any) -> Any:
+        payload, state = codec.encode(ops, x, state, SITE)
+        return pack(ops, payload), dict(state)
+
+    arguments = tf.constant(RANDOM.reshape(-1)), dict(codec.init(ops, SPEC))
+    assert bits(encode(*arguments)) == bits(encode.python_function(*arguments))
