@@ -15,7 +15,7 @@ case "${1:-}" in
 esac
 
 # Here a backend that cannot be imported fails its tests instead of skipping them.
-export HVD_COMPRESS_TEST_BACKENDS=numpy,torch
+export HVD_COMPRESS_TEST_BACKENDS=numpy,torch,tensorflow
 summary=''
 failed=0
 
