@@ -38,6 +38,7 @@ CODECS = {
     "dgc": "dgc:density=0.1,momentum=0.5",
     "dgc-warmup": "dgc:density=0.1,momentum=0.5,nesterov=true,warmup_steps=4",
     "jointsq": "jointsq:bits_per_entry=1.0",
+    "jointsq-model": "jointsq:bits_per_entry=1.0,scope=model,rebudget_steps=2",
 }
 """One entry for each way a codec works; a guard asks that every registered codec has one."""
 

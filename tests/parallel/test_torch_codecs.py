@@ -27,6 +27,9 @@ from tests.parallel.models import (
 
 pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), *without_advice]
 
+# Nothing here depends on the transport.
+one_launch = pytest.mark.launches(("mpi", 2))
+
 
 @every_codec
 def test_training_works_and_its_second_run_is_identical(hvd: Any, rank: int, gather: Gather, config: str) -> None:
@@ -47,6 +50,16 @@ def test_four_ranks_stay_equal(hvd: Any, rank: int, gather: Gather, config: str)
     model = network()
     train(model, wrap(hvd, model, compressor(config), lr=0.5), rank, range(5))
     assert_in_sync(gather, model)
+
+
+@pytest.mark.launches(("mpi", 4))
+def test_average_of_large_numbers_does_not_overflow_in_float16(hvd: Any) -> None:
+    """F033."""
+    x = torch.full((40, 40), 3e4)
+    average = hvd.allreduce(x, name="tests.average", compression=compressor("cast:dtype=float16"))
+    assert torch.allclose(average, x, rtol=1e-3)
+    total = hvd.allreduce(x, name="tests.sum", op=hvd.Sum, compression=compressor("cast:dtype=float16"))
+    assert torch.allclose(total, 4 * x, rtol=1e-3)
 
 
 class Branches(torch.nn.Module):
@@ -78,6 +91,7 @@ def test_ranks_may_take_different_branches(hvd: Any, rank: int, world: int, gath
     assert all(start[name] != now for name, now in parameters_of(model).items())
 
 
+@one_launch
 @every_codec
 def test_ranks_may_reach_their_gradients_in_another_order(hvd: Any, rank: int, gather: Gather, config: str) -> None:
     """F049."""
@@ -98,6 +112,7 @@ def test_ranks_may_reach_their_gradients_in_another_order(hvd: Any, rank: int, g
     assert_in_sync(gather, model)
 
 
+@one_launch
 @every_codec
 @pytest.mark.parametrize("small", ["dense", "compressed"])
 def test_zero_gradients_move_nothing(hvd: Any, rank: int, gather: Gather, config: str, small: str) -> None:
@@ -142,6 +157,79 @@ def test_shape_and_dtype_of_odd_gradients_come_back(
 
 @every_codec
 @pytest.mark.parametrize("small", ["dense", "compressed"])
+def test_parameter_without_entries_does_not_disturb(
+    hvd: Any, rank: int, gather: Gather, config: str, small: str
+) -> None:
+    shapes = {"empty": (0, 4), "full": (40, 40)}
+    model = Tensors(shapes)
+    optimizer = wrap(hvd, model, compressor(everything(config) if small == "compressed" else config))
+    for step in range(2):
+        optimizer.zero_grad()
+        model.push({name: noise(shape, step, rank) for name, shape in shapes.items()})
+        optimizer.step()
+        assert model.empty.grad.shape == (0, 4)
+    assert model.full.abs().max() > 0
+    assert_in_sync(gather, model)
+
+
+@every_codec
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_gradients_are_those_of_the_float32_run_rounded_once(
+    hvd: Any, rank: int, config: str, dtype: torch.dtype
+) -> None:
+    """F055, F056."""
+    shapes = {"large": (40, 40), "small": (20,)}
+    compression = compressor(config)
+    half, single = Tensors(shapes, dtype), Tensors(shapes)
+    optimizers = [wrap(hvd, half, compression), wrap(hvd, single, compressor(config))]
+    for step in range(4):
+        gradients = {name: noise(shape, step, rank).to(dtype) for name, shape in shapes.items()}
+        for model, optimizer in zip((half, single), optimizers, strict=True):
+            optimizer.zero_grad()
+            model.push({name: gradient.to(model.large.dtype) for name, gradient in gradients.items()})
+            optimizer.synchronize()
+        assert half.large.grad.dtype == half.small.grad.dtype == dtype
+        if config != "none":
+            assert torch.equal(half.large.grad, single.large.grad.to(dtype))
+        # Horovod adds float16 itself where nothing is compressed.
+        rounding = torch.finfo(dtype).eps
+        assert torch.allclose(half.small.grad.float(), single.small.grad, rtol=2 * rounding, atol=2 * rounding)
+        with optimizers[0].skip_synchronize():
+            optimizers[0].step()
+        assert half.large.dtype == dtype
+    for saved in compression.state_dict()["tensors"].values():
+        assert all(state.dtype == torch.float32 for state in saved["state"].values())
+
+
+@one_launch
+@pytest.mark.parametrize("n", [32767, 32768, 65535, 65536, 65537, 100_000])
+@pytest.mark.parametrize("index_codec", ["auto", "u16", "u32"])
+def test_last_index_of_a_float16_gradient_is_not_cut(hvd: Any, rank: int, n: int, index_codec: str) -> None:
+    """F059."""
+    x = torch.zeros(n, dtype=torch.float16)
+    x[n - 1] = 2.0 + rank
+    compression = compressor(everything(f"topk:density=1e-9,index_codec={index_codec}"))
+    result = hvd.allreduce(x, name=f"tests.index.{n}", compression=compression)
+    assert result.dtype == torch.float16
+    assert result.nonzero().tolist() == [[n - 1]]
+    assert result[n - 1].item() == 2.5
+
+
+@one_launch
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_group_may_mix_compressed_and_dense_half_precision(
+    hvd: Any, rank: int, gather: Gather, dtype: torch.dtype
+) -> None:
+    model = Tensors({"v": (40, 40), "b": (20,), "w": (40, 40)}, dtype)
+    optimizer = wrap(hvd, model, compressor("topk:density=1.0"), groups=[list(model.parameters())])
+    model.push({name: torch.full_like(p, 1 + rank) for name, p in model.named_parameters()})
+    optimizer.synchronize()
+    assert all(p.grad.dtype == dtype and p.grad.unique().tolist() == [1.5] for p in model.parameters())
+
+
+@one_launch
+@every_codec
+@pytest.mark.parametrize("small", ["dense", "compressed"])
 def test_channels_last_gradients_give_what_contiguous_ones_do(
     hvd: Any, rank: int, gather: Gather, config: str, small: str
 ) -> None:
@@ -161,6 +249,7 @@ def test_channels_last_gradients_give_what_contiguous_ones_do(
         assert (plain - last).abs().max().item() <= 1e-6
 
 
+@one_launch
 @every_codec
 @pytest.mark.parametrize("groups", ["two", "listed"])
 def test_grouped_gradients_reach_their_own_parameters(
@@ -187,6 +276,7 @@ def test_grouped_gradients_reach_their_own_parameters(
     assert_in_sync(gather, model)
 
 
+@one_launch
 @pytest.mark.parametrize("name", sorted(name for name in codec_names() if not codec_class(name).wrapper))
 def test_no_tensor_takes_more_than_its_dense_bytes_and_a_fixed_header_by_default(
     hvd: Any, rank: int, name: str

@@ -150,6 +150,18 @@ def test_gradients_can_be_clipped_between_synchronize_and_step(hvd: Any, rank: i
     assert norms[:3] == pytest.approx(norms[3:], rel=1e-5)
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_dgc_that_sends_everything_is_momentum_sgd(hvd: Any, rank: int, nesterov: bool) -> None:
+    """F025."""
+    config = f"dgc:density=1.0,momentum=0.9,nesterov={str(nesterov).lower()}"
+    ours, dense = network(), network()
+    train(ours, wrap(hvd, ours, compressor(config), lr=0.02), rank, range(50))
+    sgd = torch.optim.SGD(dense.parameters(), lr=0.02, momentum=0.9, nesterov=nesterov)
+    train(dense, hvd.DistributedOptimizer(sgd, named_parameters=dense.named_parameters()), rank, range(50))
+    for mine, theirs in zip(ours.parameters(), dense.parameters(), strict=True):
+        assert (mine - theirs).abs().max().item() <= 1e-5
+
+
 def words(sparse: bool) -> torch.nn.Sequential:
     """Return an embedding large enough to be compressed, and a layer on it."""
     model = torch.nn.Sequential(torch.nn.Embedding(60, 32, sparse=sparse), torch.nn.Linear(32, 32))

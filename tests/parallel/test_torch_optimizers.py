@@ -252,6 +252,24 @@ def test_optimizer_with_another_reduction_is_refused_on_every_rank(hvd: Any, ran
         train(model, optimizer, rank, [0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings", "says"),
+    [("SGD", {"lr": 0.1, "momentum": 0.9}, "momentum=0.9"), ("Adam", {}, r"betas=\(0.9, 0.999\)")],
+)
+def test_momentum_in_codec_and_optimizer_is_refused(
+    hvd: Any, rank: int, kind: str, settings: dict[str, float], says: str
+) -> None:
+    """F025."""
+    model = network()
+    optimizer = hvd.DistributedOptimizer(
+        getattr(torch.optim, kind)(model.parameters(), **settings),
+        named_parameters=model.named_parameters(),
+        compression=compressor("dgc:density=0.1"),
+    )
+    with pytest.raises(ValueError, match=f"DGC applies momentum itself: .*{says}"):
+        train(model, optimizer, rank, [0])
+
+
 @every_codec
 def test_adasum_is_refused_with_every_codec(hvd: Any, rank: int, config: str) -> None:
     """F076."""

@@ -176,7 +176,7 @@ def test_residuals_follow_a_growing_loss_scale(hvd: Any, rank: int, gather: Gath
     assert_in_sync(gather, run.model)
 
 
-@pytest.mark.parametrize("config", ["topk:density=0.1", "randomk:density=0.1"])
+@pytest.mark.parametrize("config", ["topk:density=0.1", "randomk:density=0.1", "qsgd"])
 def test_recipe_with_clipping_trains(hvd: Any, rank: int, gather: Gather, config: str) -> None:
     """F029."""
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=20)

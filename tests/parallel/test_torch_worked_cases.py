@@ -99,7 +99,9 @@ def test_random_k_with_feedback_sends_chosen_values_as_they_are(hvd: Any) -> Non
     assert torch.equal(decoded[sent], gradient[sent])
 
 
-@pytest.mark.parametrize("config", ["randomk:density=0.1", "randomk:density=0.3,mode=unbiased", "topk:density=0.1"])
+@pytest.mark.parametrize(
+    "config", ["randomk:density=0.1", "randomk:density=0.3,mode=unbiased", "topk:density=0.1", "qsgd", "topk_qsgd"]
+)
 def test_users_generators_go_on_as_in_a_dense_run(hvd: Any, rank: int, config: str) -> None:
     """F013."""
     drawn = []
