@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), *without_advice]
 one_launch = pytest.mark.launches(("mpi", 2))
 
 
+@one_launch
 @every_codec
 def test_training_works_and_its_second_run_is_identical(hvd: Any, rank: int, gather: Gather, config: str) -> None:
     """F099."""
@@ -114,11 +115,10 @@ def test_ranks_may_reach_their_gradients_in_another_order(hvd: Any, rank: int, g
 
 @one_launch
 @every_codec
-@pytest.mark.parametrize("small", ["dense", "compressed"])
-def test_zero_gradients_move_nothing(hvd: Any, rank: int, gather: Gather, config: str, small: str) -> None:
+def test_zero_gradients_move_nothing(hvd: Any, rank: int, gather: Gather, config: str) -> None:
     """F037."""
     shapes = {"one": (1,), "seven": (7,), "many": (64, 64)}
-    compression = compressor(everything(config) if small == "compressed" else config)
+    compression = compressor(everything(config))
     model = Tensors(shapes)
     optimizer = wrap(hvd, model, compression)
     for _ in range(3):
@@ -135,15 +135,14 @@ def test_zero_gradients_move_nothing(hvd: Any, rank: int, gather: Gather, config
 
 
 @every_codec
-@pytest.mark.parametrize("small", ["dense", "compressed"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 def test_shape_and_dtype_of_odd_gradients_come_back(
-    hvd: Any, rank: int, gather: Gather, config: str, small: str, dtype: torch.dtype
+    hvd: Any, rank: int, gather: Gather, config: str, dtype: torch.dtype
 ) -> None:
-    """F053."""
+    """F053, F055."""
     shapes = {"scale": (), "bias": (1,), "kernel": (1, 1, 1, 1), "large": (32, 33)}
     model = Tensors(shapes, dtype)
-    optimizer = wrap(hvd, model, compressor(everything(config) if small == "compressed" else config))
+    optimizer = wrap(hvd, model, compressor(everything(config)))
     for step in range(2):
         optimizer.zero_grad()
         model.push({name: 1 + noise(shape, step, rank).abs().to(dtype) for name, shape in shapes.items()})
@@ -155,14 +154,12 @@ def test_shape_and_dtype_of_odd_gradients_come_back(
     assert_in_sync(gather, model)
 
 
+@one_launch
 @every_codec
-@pytest.mark.parametrize("small", ["dense", "compressed"])
-def test_parameter_without_entries_does_not_disturb(
-    hvd: Any, rank: int, gather: Gather, config: str, small: str
-) -> None:
+def test_parameter_without_entries_does_not_disturb(hvd: Any, rank: int, gather: Gather, config: str) -> None:
     shapes = {"empty": (0, 4), "full": (40, 40)}
     model = Tensors(shapes)
-    optimizer = wrap(hvd, model, compressor(everything(config) if small == "compressed" else config))
+    optimizer = wrap(hvd, model, compressor(everything(config)))
     for step in range(2):
         optimizer.zero_grad()
         model.push({name: noise(shape, step, rank) for name, shape in shapes.items()})
@@ -172,6 +169,7 @@ def test_parameter_without_entries_does_not_disturb(
     assert_in_sync(gather, model)
 
 
+@one_launch
 @every_codec
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_gradients_are_those_of_the_float32_run_rounded_once(

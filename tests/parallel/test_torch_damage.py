@@ -12,7 +12,7 @@ from hvd_compress.torch.collective import HorovodCollective
 from tests.parallel import own_launch
 from tests.parallel.models import Tensors, compressor, noise, without_advice, wrap
 
-pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), *without_advice]
+pytestmark = [pytest.mark.launches(("mpi", 2)), *without_advice]
 
 
 def step(optimizer: Any, model: Tensors, rank: int, number: int = 0) -> None:

@@ -25,7 +25,9 @@ from tests.parallel.models import (
     wrap,
 )
 
-pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2), ("mpi", 4), ("gloo", 4)), *without_advice]
+pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), *without_advice]
+
+on_four_ranks_too = pytest.mark.launches(("mpi", 2), ("gloo", 2), ("mpi", 4), ("gloo", 4))
 
 FULL = everything("topk:density=1.0")
 OF_LARGEST = 1e-6
@@ -47,6 +49,7 @@ def pair(hvd: Any, make: Callable[[], torch.nn.Module], config: str, **settings:
     return [(model, wrap(hvd, model, c, **settings)) for model, c in zip(models, compressions, strict=True)]
 
 
+@on_four_ranks_too
 @pytest.mark.parametrize("feedback", ["true", "false"])
 @pytest.mark.parametrize("small", ["compressed", "dense"])
 def test_top_k_that_sends_everything_equals_dense(
@@ -67,6 +70,7 @@ def test_top_k_that_sends_everything_equals_dense(
     assert not any(torch.equal(before, after) for before, after in zip(start, dense.parameters(), strict=True))
 
 
+@on_four_ranks_too
 def test_none_equals_horovods_own(hvd: Any, rank: int, world: int) -> None:
     (ours, optimizer), (dense, plain) = pair(hvd, network, "none")
     for step in range(5):
@@ -76,6 +80,7 @@ def test_none_equals_horovods_own(hvd: Any, rank: int, world: int) -> None:
         ours.load_state_dict(dense.state_dict())
 
 
+@on_four_ranks_too
 @pytest.mark.parametrize(
     "settings",
     [{"op": "Sum"}, {"gradient_predivide_factor": 4.0}, {"groups": 2}, {"groups": [[0, 1], [2]]}, {"groups": [[3, 0]]}],
@@ -218,6 +223,7 @@ def test_sparse_gradients_pass_by_unchanged(hvd: Any, rank: int, world: int) -> 
     assert not torch.equal(tables[1], words(True)[0].weight)
 
 
+@on_four_ranks_too
 def test_missing_gradients_count_as_zeros(hvd: Any, rank: int, world: int) -> None:
     pairs = pair(hvd, lambda: Tensors({"shared": (40, 40), "mine": (40, 40), "nobodys": (40, 40)}), FULL)
     for model, optimizer in pairs:

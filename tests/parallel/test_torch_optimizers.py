@@ -28,7 +28,7 @@ from tests.parallel.models import (
     wrap,
 )
 
-pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), *without_advice]
+pytestmark = [pytest.mark.launches(("mpi", 2)), *without_advice]
 
 TOPK = "topk:density=0.1"
 

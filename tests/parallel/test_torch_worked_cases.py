@@ -73,6 +73,7 @@ def test_random_selection_is_shared_and_new_at_every_step(hvd: Any, rank: int, g
     assert all(one != other for one, other in itertools.pairwise(chosen))
 
 
+@pytest.mark.launches(("mpi", 2))
 @pytest.mark.parametrize("selection", ["stratified", "uniform", "block"])
 def test_unbiased_draws_average_to_the_gradient(hvd: Any, selection: str) -> None:
     """F012."""
