@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hvd_compress.budget import count_magnitudes
-from hvd_compress.codec import Array, Feedback, Payload, State, TensorSpec
+from hvd_compress.codec import EMPTY, NONFINITE, Array, Feedback, Payload, State, TensorSpec
 from hvd_compress.codecs._sparse import Sparsifier, pack_entries, sparse_nbytes, unpack_entries
 from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS
@@ -67,9 +67,11 @@ class TopK(Sparsifier):
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
-        # inf and NaN have the largest magnitude bits: they are always among the entries that are looked at.
+        # inf and NaN have the largest magnitude bits: they are among the entries that are looked at, if any is.
         indices = ops.largest(x, self.kept(ops.shape(x)[0]))
         payload = pack_entries(ops, x, indices, self.value_dtype, self.index_codec)
+        if self.entries_kept == 0:
+            payload = payload._replace(flag=ops.where(ops.all_finite(x), EMPTY, NONFINITE))
         if self.shared_every and site.step % self.shared_every == 0:
             payload = payload._replace(magnitudes=count_magnitudes(ops, x))
         return payload, state

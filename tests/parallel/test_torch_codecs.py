@@ -130,7 +130,9 @@ def test_zero_gradients_move_nothing(hvd: Any, rank: int, gather: Gather, config
     optimizer.zero_grad()
     model.push({name: 1 + noise(shape, 1).abs() for name, shape in shapes.items()})
     optimizer.step()
-    assert all(parameter.abs().max() > 0 for parameter in model.parameters())
+    moved = [bool(parameter.abs().max() > 0) for parameter in model.parameters()]
+    # Tensors that share one budget need not all get some of it.
+    assert any(moved) if "scope=model" in config else all(moved)
     assert_in_sync(gather, model)
 
 
@@ -150,7 +152,7 @@ def test_shape_and_dtype_of_odd_gradients_come_back(
         for name, parameter in model.named_parameters():
             assert parameter.grad.shape == shapes[name]
             assert parameter.grad.dtype == dtype
-            assert parameter.grad.abs().max() > 0
+            assert parameter.grad.abs().max() > 0 or "scope=model" in config
     assert_in_sync(gather, model)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from hvd_compress import Codec, ErrorFeedback, JointSQ, Site, TensorSpec, TopK
 from hvd_compress.budget import BINS, count_magnitudes, shares
+from hvd_compress.codec import NONFINITE
 from hvd_compress.session import Session
 from tests.cases import LoopbackCollective, backends, ops_of, to_backend, to_numpy
 
@@ -74,6 +75,19 @@ def test_a_tensor_that_gets_nothing_sends_nothing_and_keeps_everything(backend: 
     payload, state = codec.encode(ops, to_backend(backend, x), codec.init(ops, spec), Site("w", 1))
     assert not to_numpy(codec.decode(ops, payload, spec, Site("w", 1))).any()
     np.testing.assert_array_equal(to_numpy(state["residual"]), x)
+
+
+@backends
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_tensor_that_gets_nothing_still_announces_an_overflow(backend: str, bad: float) -> None:
+    ops, spec = ops_of(backend), TensorSpec((100,), "float32")
+    codec = ErrorFeedback(TopK(scope="model")).with_budget(0)
+    x = np.ones(100, np.float32)
+    x[50] = bad
+    state = codec.init(ops, spec)
+    payload, after = codec.encode(ops, to_backend(backend, x), state, Site("w", 1))
+    assert int(payload.flag) == NONFINITE
+    assert after is state
 
 
 class AddingCollective(LoopbackCollective):
