@@ -77,7 +77,7 @@ class Chunked(Wrapper):
         return Payload(parts, flag, (ops.shape(x)[0],)), kept
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        decoded, start = [ops.zeros(0)], 0
+        decoded, start = [], 0
         for number, _, part in self._pieces(spec.numel, spec.dtype):
             place = site._replace(chunk=number)
             if self.reduction is Reduction.SUM:
@@ -87,7 +87,7 @@ class Chunked(Wrapper):
             else:
                 piece = unpack(ops, payload.parts[number], self.inner, part)
                 decoded.append(add_payload(ops, self.inner, ops.zeros(part.numel), piece, part, place))
-        return ops.concat(decoded)
+        return ops.concat(decoded) if decoded else ops.zeros(0)
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         results, new = [ops.float32(reduced[:0])], {}
