@@ -34,7 +34,9 @@ class Scenario(NamedTuple):
     growth_interval: int | None = None
 
 
-SCENARIOS = {name: Scenario(config) for name, config in CODECS.items() if name != "none"} | {
+# These keep nothing between steps and draw nothing that depends on the step.
+FORGETFUL = {"none", "topk-plain", "cast-float16", "cast-bfloat16"}
+SCENARIOS = {name: Scenario(config) for name, config in CODECS.items() if name not in FORGETFUL} | {
     "paces": Scenario("randomk:density=0.1", paces=(1, 2)),
     # The scale grows right after the tenth step, between saving and going on, and within both halves.
     "scaler": Scenario("topk:density=0.1", growth_interval=5),
