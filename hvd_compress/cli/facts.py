@@ -11,9 +11,9 @@ import platform
 import shlex
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def _library(framework: str) -> dict[str, Any] | None:
     folder = _package_folder()
     if folder is None:
         return None
-    path = folder / framework / (LIBRARIES[framework] + sysconfig.get_config_vars()["EXT_SUFFIX"])
+    path = folder / framework / (LIBRARIES[framework] + EXTENSION_SUFFIXES[0])
     return library_flags(str(path), framework) if path.exists() else None
 
 

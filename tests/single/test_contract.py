@@ -85,12 +85,12 @@ def test_config_and_repr_round_trip(codec: Codec) -> None:
 
 @codecs
 @arrays
-@backends
 def test_wire_has_the_declared_length_and_decodes_to_the_input_s_size(
-    codec: Codec, array: np.ndarray[Any, Any], backend: str
+    codec: Codec, array: np.ndarray[Any, Any]
 ) -> None:
+    """With NumPy; what the other backends send and decode is compared with that below, bit for bit."""
     spec = TensorSpec(array.shape, str(array.dtype))
-    wires, decoded, _ = run(codec, backend, [array])
+    wires, decoded, _ = run(codec, "numpy", [array])
     assert (
         len(wires[0]) == codec.payload_nbytes(spec) if codec.fixed_size else len(wires[0]) <= codec.payload_nbytes(spec)
     )
@@ -100,8 +100,9 @@ def test_wire_has_the_declared_length_and_decodes_to_the_input_s_size(
 
 @codecs
 @arrays
-@backends
+@pytest.mark.parametrize("backend", [backend for backend in required_backends() if backend != "tensorflow"])
 def test_input_and_old_state_are_left_alone(codec: Codec, array: np.ndarray[Any, Any], backend: str) -> None:
+    """TensorFlow's tensors cannot be changed."""
     ops, x = ops_of(backend), to_backend(backend, array)
     spec = spec_of(ops, x)
     first = codec.encode(ops, ops.flatten(x), codec.init(ops, spec), SITE)[1]

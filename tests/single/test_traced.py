@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,12 @@ def test_graphs_round_a_quotient_once(divisor: int) -> None:
     assert bits(ours) == bits(x / np.float32(divisor)) != bits(naive)
 
 
+@cache
+def traced_exchange(codec: Codec) -> TracedExchange:
+    """One for all tests: tracing takes a second."""
+    return TracedExchange(codec)
+
+
 def bits(results: Any) -> list[str]:
     """Arrays of a nest as hex, in the order of their keys."""
     return [to_numpy(x).tobytes().hex() for x in tf.nest.flatten(results)]
@@ -101,7 +108,7 @@ def bits(results: Any) -> list[str]:
 
 @codecs
 def test_graphs_traced_once_give_numpy_s_bytes_states_and_results(codec: Codec) -> None:
-    numpy, traced = Exchange(codec, "numpy"), TracedExchange(codec)
+    numpy, traced = Exchange(codec, "numpy"), traced_exchange(codec)
     ours, theirs = traced.init(), numpy.init()
     for what, gradient in GRADIENTS.items():
         with np.errstate(all="ignore"):
@@ -118,7 +125,7 @@ def test_graphs_traced_once_give_numpy_s_bytes_states_and_results(codec: Codec) 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec.reduction is Reduction.GATHER], ids=label)
 def test_graphs_refuse_damaged_rows_with_our_own_words(codec: Codec) -> None:
-    traced = TracedExchange(codec)
+    traced = traced_exchange(codec)
     array, (row,), state = traced.send(RANDOM, traced.init())
     traced.receive(array, (row,), state)
     for position in (0, 1, 40, -1):
