@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from hvd_compress import QSGD, Cast, Codec, ErrorFeedback, JointSQ, RandomK, Reduction, Site, TensorSpec, TopK
 from hvd_compress.exchange import receive, send
+from hvd_compress.ops import ops_for
 from hvd_compress.wire import pack
 from tests.cases import CODECS, codecs, label, ops_of, to_numpy
 
@@ -157,6 +158,21 @@ def test_functions_give_numpy_s_results_also_in_graphs_of_tensorflow_1(codec: Co
             ours = session.run([tf.nest.flatten(sent), received], {x: gradient})
             assert bits(ours[0]) == bits(expected), what
             np.testing.assert_array_equal(ours[1], result, what)
+
+
+@codecs
+def test_variables_are_gradients_and_state_too(codec: Codec) -> None:
+    """As a skin may keep them."""
+    eager, variables = Exchange(codec, "tensorflow"), Exchange(codec, "tensorflow")
+    *expected, state = eager.send(tf.constant(RANDOM), eager.init())
+    held = {key: tf.Variable(value) for key, value in variables.init().items()}
+    *sent, after = variables.send(tf.Variable(RANDOM), held)
+    assert bits([sent, after]) == bits([expected, state])
+
+
+def test_sparse_gradients_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"or a TensorFlow tensor, got tensorflow\..*IndexedSlices"):
+        ops_for(tf.IndexedSlices(tf.zeros((1, 2)), tf.zeros(1, tf.int32)))
 
 
 def test_graphs_that_would_leave_checks_out_are_refused() -> None:
