@@ -93,6 +93,8 @@ class Sample:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            # Python takes SIGINT as an interrupt only where it is not ignored from the start, as below a shell's '&'.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def run(self, *arguments: str) -> Run:
