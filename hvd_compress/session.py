@@ -189,7 +189,9 @@ class Session:
         ):
             if ours != theirs:
                 raise ValueError(f"the saved state is for {what} {theirs}, this run has {ours}")
-        return {name: ops.assign(array, saved["state"][name]) for name, array in state.items()}
+        state = {name: ops.assign(array, saved["state"][name]) for name, array in state.items()}
+        scale, saved_scale = self._scale or 1.0, saved["loss_scale"] or 1.0
+        return state if scale == saved_scale else codec.rescale(state, scale / saved_scale)
 
     def state_dict(self, copy: Callable[[Any], Any]) -> dict[str, Any]:
         """Describe every tensor that has a codec of its own: step, codec, shape and a copy of its state.
@@ -221,4 +223,4 @@ class Session:
         self._receiving, self.overflow = True, False
         steps = {value["step"] for value in saved.values()}
         self.steps = max(steps, default=0)
-        self._scale = next((value["loss_scale"] for value in saved.values()), None)
+        self._scale = None
