@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import pickle
 from typing import Any
 
@@ -127,3 +128,12 @@ def test_bad_arguments_are_refused_before_anything_is_sent(
     good = {"array": np.ones(3, np.float32), "codec": TopK(), "comm": comm, "name": "w"}
     with pytest.raises(error, match=message):
         allreduce(**{**good, **arguments})
+
+
+@pytest.mark.launches(("mpi", 1))
+def test_examples() -> None:
+    import hvd_compress.mpi
+
+    failed, tried = doctest.testmod(hvd_compress.mpi)
+    assert failed == 0
+    assert tried > 0

@@ -115,8 +115,6 @@ def test_a_signal_to_the_launching_python_ends_every_process_of_the_launch(numbe
     # Python takes SIGINT as an interrupt only where it is not ignored from the start, as below a shell's '&'.
     launching = subprocess.Popen(
         [sys.executable, "-c", "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n" + code],
-        # Without what MPI has put into this process's environment if an earlier test has started it.
-        env=dict(os.environ),
         stderr=subprocess.DEVNULL,
     )
     pids = wait_for_workers(tmp_path, workers=2)
