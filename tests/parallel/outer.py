@@ -28,7 +28,11 @@ class OuterPlugin:
         """Report a launched case instead of running it here; leave any other test to pytest."""
         launch = launch_of(item)
         if launch is None:
-            return None
+            if nextitem is None or launch_of(nextitem) is None:
+                return None
+            # Pytest would keep what both share set up, and no launched case takes it down.
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+            return True
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = time.time()
         try:

@@ -234,6 +234,24 @@ def test_launch_that_this_machine_refuses_fails_its_cases_only(sample: Sample) -
     assert "mpi-0: workers must be at least 1, not 0" in run.output
 
 
+def test_cases_of_the_outer_process_may_stand_before_launched_ones(sample: Sample) -> None:
+    sample.write(
+        [("mpi", 2)],
+        """
+        @pytest.mark.own_launch
+        def test_of_the_outer_process():
+            assert RANK is None
+
+        def test_of_a_rank():
+            assert RANK in (0, 1)
+        """,
+    )
+    (sample.folder / "test_sequel.py").write_text("def test_of_another_file():\n    pass\n")
+    run = sample.run()
+    assert list(run.results.values()) == ["PASSED"] * 2, run.output
+    assert "PASSED test_sequel.py::test_of_another_file" in run.output
+
+
 def test_one_case_can_be_chosen_by_id_and_by_keyword(sample: Sample) -> None:
     sample.write([("mpi", 2), ("gloo", 2)], AFTER, "def test_other(): pass")
     assert sample.run("test_sample.py::test_after[mpi-2]").results == {"test_after[mpi-2]": "PASSED"}

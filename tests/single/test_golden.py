@@ -89,7 +89,9 @@ def test_seal_is_the_check_word_and_the_crc_of_codec_name_and_step(backend: str)
 
 def wire_of_case(codec: Codec, ops: Kernels, backend: str) -> str:
     """Hex of what a codec sends of a fixed tensor at its second step."""
-    x = np.linspace(-1, 1, 64, dtype=np.float32) ** 3
+    # All of them are exact, on every processor.
+    root = (np.arange(64, dtype=np.float32) - 31.5) / 32
+    x = root * root * root
     spec = TensorSpec(x.shape, "float32")
     _, state = codec.encode(ops, to_backend(backend, x), codec.init(ops, spec), SITE)
     payload, _ = codec.encode(ops, to_backend(backend, x), state, SITE._replace(step=8))
