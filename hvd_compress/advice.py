@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
-
-import horovod.torch as hvd
 
 from hvd_compress.codec import Codec, Reduction, TensorSpec
 from hvd_compress.wire import row_nbytes
@@ -19,33 +18,33 @@ class Advice:
     def __init__(self) -> None:
         self._given = False
 
-    def on(self, codec: Codec, spec: TensorSpec, name: str, world_size: int) -> None:
+    def on(self, codec: Codec, spec: TensorSpec, name: str, rank: int, world_size: int) -> None:
         """Look at the codec of a tensor."""
         if self._given or codec.reduction is Reduction.SUM:
             return
         if not codec.fixed_size:
             self._warn(
                 f"{codec!r} sends payloads whose size varies with the data: Horovod negotiates their sizes anew at "
-                "every step, one more round trip for each tensor"
+                "every step, one more round trip for each tensor",
+                rank,
             )
         # A ring allreduce moves 2 (W-1)/W times the dense bytes for each rank, an allgather W-1 times the payload.
         elif row_nbytes(codec, spec) * world_size >= 2 * spec.nbytes:
-            self._warn(f"{codec!r} sends more for {name} on {world_size} ranks than no compression would")
+            self._warn(f"{codec!r} sends more for {name} on {world_size} ranks than no compression would", rank)
 
-    def _warn(self, message: str) -> None:
+    def _warn(self, message: str, rank: int) -> None:
         self._given = True
-        if hvd.rank() == 0:
-            warnings.warn(message, stacklevel=5)
+        if rank == 0:
+            warnings.warn(message, stacklevel=6)
 
 
-def refuse_momentum_twice(codec: Codec, optimizer: Any) -> None:
-    """Raise ``ValueError`` if codec and optimizer (None for ``hvd.allreduce``) both have momentum."""
-    if optimizer is None or not codec.has_momentum:
+def refuse_momentum_twice(codec: Codec, settings: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if both the codec and the optimizer, by its own settings, have momentum."""
+    if not codec.has_momentum:
         return
-    for group in optimizer.param_groups:
-        if group.get("momentum") or "betas" in group:
-            own = f"momentum={group['momentum']}" if group.get("momentum") else f"betas={group['betas']}"
+    for name in ("momentum", "betas", "beta_1"):
+        if settings.get(name):
             raise ValueError(
-                f"{type(codec).__name__} applies momentum itself: set momentum=0 in the optimizer, which has {own}, "
-                "and nesterov where the codec is made; for optimizers such as Adam use topk"
+                f"{type(codec).__name__} applies momentum itself: set momentum=0 in the optimizer, which has "
+                f"{name}={settings[name]}, and nesterov where the codec is made; for optimizers such as Adam use topk"
             )

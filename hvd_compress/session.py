@@ -69,18 +69,24 @@ class Session:
     ----------
     loss_scale : callable, optional
         Returns the loss scaler's current scale; given, every step commits late.
+    overlapping : bool
+        Whether the first results of a step may come before all of it is sent, as in a graph: a step then begins only
+        with a tensor that is sent a second time.
     """
 
-    def __init__(self, loss_scale: Callable[[], float] | None = None) -> None:
+    def __init__(self, loss_scale: Callable[[], float] | None = None, *, overlapping: bool = False) -> None:
         self.slots: dict[str, Slot] = {}
         self.steps = 0
         self.overflow = False
         self._loss_scale = loss_scale
+        self._overlapping = overlapping
         self._scale: float | None = None
         self._sent: set[str] = set()
         self._receiving = True
         self._loaded: Mapping[str, Any] = {}
+        self._world_size = 1
         self._magnitudes: dict[str, Array] = {}
+        self._totals: dict[str, Array] = {}
         self._sharing: tuple[Any, SummingCollective, Kernels] | None = None
 
     @property
@@ -95,7 +101,7 @@ class Session:
 
     def sending(self, key: str) -> bool:
         """Note that a tensor is about to be sent; return whether that begins a step."""
-        begins = self._receiving or key in self._sent
+        begins = key in self._sent or not self._sent or (self._receiving and not self._overlapping)
         if begins:
             self.settle()
             self._finish_sharing()
@@ -112,6 +118,11 @@ class Session:
         if magnitudes is not None:
             self._magnitudes[key] = magnitudes
 
+    def count_total(self, key: str, totals: Array, world_size: int) -> None:
+        """Note the sum over the ranks of a tensor's magnitudes, where they are added up one tensor at a time."""
+        self._totals[key] = totals
+        self._world_size = world_size
+
     def start_sharing(self, ops: Kernels, collective: SummingCollective) -> str | None:
         """Add up what was counted in this step over the ranks, while the step ends.
 
@@ -126,15 +137,19 @@ class Session:
         return keys[0]
 
     def _finish_sharing(self) -> None:
-        if self._sharing is None:
-            return
-        handle, collective, ops = self._sharing
-        slots = [self.slots[key] for key in sorted(self._magnitudes)]
-        counts = np.reshape(ops.to_list(collective.wait(handle)), (len(slots), -1))
-        codecs, specs = [slot.codec for slot in slots], [slot.spec for slot in slots]
-        for slot, budget in zip(slots, shares(codecs, specs, counts, collective.world_size), strict=True):
-            slot.budget = budget
-        self._magnitudes, self._sharing = {}, None
+        if self._sharing is not None:
+            handle, collective, ops = self._sharing
+            keys = sorted(self._magnitudes)
+            totals = np.reshape(ops.to_list(collective.wait(handle)), (len(keys), -1))
+            self._sharing, self._world_size = None, collective.world_size
+            self._totals = dict(zip(keys, totals, strict=True))
+        if self._totals:
+            slots = {key: self.slots[key] for key in sorted(self._totals)}
+            codecs, specs = [slot.codec for slot in slots.values()], [slot.spec for slot in slots.values()]
+            counts = np.stack([self._totals[key] for key in slots])
+            for slot, budget in zip(slots.values(), shares(codecs, specs, counts, self._world_size), strict=True):
+                slot.budget = budget
+        self._magnitudes, self._totals = {}, {}
 
     def received(self, overflow: bool) -> None:
         """Note that a result was received, and whether it was not finite (looked at where steps commit late)."""
@@ -182,16 +197,23 @@ class Session:
         state = codec.init(ops, spec)
         if key not in self._loaded:
             return state
+        self.check_loaded(key, codec, spec)
         saved = self._loaded[key]
+        state = {name: ops.assign(array, saved["state"][name]) for name, array in state.items()}
+        scale, saved_scale = self._scale or 1.0, saved["loss_scale"] or 1.0
+        return state if scale == saved_scale else codec.rescale(state, scale / saved_scale)
+
+    def check_loaded(self, key: str, codec: Codec, spec: TensorSpec) -> None:
+        """Raise ``ValueError`` if the saved state of a tensor is for another shape or codec."""
+        saved = self._loaded.get(key)
+        if saved is None:
+            return
         for what, ours, theirs in (
             ("shape", list(spec.shape), list(saved["shape"])),
             ("codec", config_of(codec), saved["codec"]),
         ):
             if ours != theirs:
                 raise ValueError(f"the saved state is for {what} {theirs}, this run has {ours}")
-        state = {name: ops.assign(array, saved["state"][name]) for name, array in state.items()}
-        scale, saved_scale = self._scale or 1.0, saved["loss_scale"] or 1.0
-        return state if scale == saved_scale else codec.rescale(state, scale / saved_scale)
 
     def state_dict(self, copy: Callable[[Any], Any]) -> dict[str, Any]:
         """Describe every tensor that has a codec of its own: step, codec, shape and a copy of its state.
@@ -218,8 +240,9 @@ class Session:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from saved state; each tensor takes its own at its next use."""
         self.slots.clear()
-        self._magnitudes, self._sharing = {}, None
+        self._magnitudes, self._totals, self._sharing = {}, {}, None
         self._loaded = dict(saved)
+        self._sent.clear()
         self._receiving, self.overflow = True, False
         steps = {value["step"] for value in saved.values()}
         self.steps = max(steps, default=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -12,9 +13,17 @@ from hvd_compress.ops.base import Array, Output
 from hvd_compress.ops.denormals import host_thread
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["GraphOps"]
+__all__ = ["NUMPY", "GraphOps", "uses_numpy"]
 
 T = TypeVar("T")
+
+NUMPY = "HVD_COMPRESS_TF_NUMPY"
+"""Environment variable; 0 keeps TensorFlow's own operations also where no GPU is visible."""
+
+
+def uses_numpy() -> bool:
+    """Whether Python functions get NumPy arrays, which are faster in a host's memory, and not TensorFlow's tensors."""
+    return os.environ.get(NUMPY, "1") != "0" and not tf.config.list_physical_devices("GPU")
 
 
 class GraphOps(Kernels):
@@ -40,6 +49,8 @@ class GraphOps(Kernels):
         dtypes, thread = [dtype for dtype, _ in outputs], host_thread()
 
         def call(*arrays: Array) -> list[Array]:
+            if not uses_numpy():
+                return list(function(self, *arrays))
             # Single operations take TensorFlow some 50 times as long to start as NumPy.
             results = thread.submit(_on_host, function, [array.numpy() for array in arrays]).result()
             return [tf.constant(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]

@@ -16,6 +16,7 @@ class HorovodCollective:
 
     def __init__(self, process_set: Any) -> None:
         self._process_set = process_set
+        self.rank: int = process_set.rank()
         self.world_size: int = process_set.size()
         self.sent_bytes = 0
         self.wait_seconds = 0.0

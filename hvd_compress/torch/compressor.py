@@ -10,18 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
-from hvd_compress.codec import CompressionError
-from hvd_compress.codecs.none import Dense
-from hvd_compress.exchange import Pending, receive, send, spec_of
-from hvd_compress.generator import Site
+from hvd_compress.advice import refuse_momentum_twice
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.policy import BySize
-from hvd_compress.session import Session, Slot
+from hvd_compress.session import Session
 from hvd_compress.stats import Counts, Stats
-from hvd_compress.torch.advice import Advice, refuse_momentum_twice
-from hvd_compress.torch.caller import Caller, find_caller, find_optimizer
+from hvd_compress.torch.caller import find_caller, find_optimizer
 from hvd_compress.torch.collective import HorovodCollective
 from hvd_compress.torch.naming import Group, Names
+from hvd_compress.worker import Sent, Worker
 
 __all__ = ["Compressor"]
 
@@ -29,9 +26,8 @@ __all__ = ["Compressor"]
 class _Context(NamedTuple):
     """What `decompress` needs of `compress`."""
 
-    pending: Pending
+    sent: Sent
     session: Session
-    slot: Slot
     collective: HorovodCollective
     into: torch.Tensor | None
 
@@ -58,13 +54,11 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         grad_scaler: Any = None,
     ) -> None:
         self.policy = policy
+        self._worker = Worker(policy)
         self._names = Names(named_parameters)
         self._grad_scaler = grad_scaler
         self._sessions: dict[Group, Session] = {}
         self._loaded: dict[str, Any] = {}
-        self._stats = Stats()
-        self._idle_since = 0.0
-        self._advice = Advice()
 
     def __repr__(self) -> str:
         return f"Compressor({self.policy!r})"
@@ -104,35 +98,18 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         start = perf_counter()
         caller = find_caller(tensor)
         group, name = self._names.locate(tensor, caller)
-        if group not in self._sessions:
-            refuse_momentum_twice(self.policy.codec, caller.optimizer)
-        session, key = self._session(group), group.prefix + name
-        if session.sending(key):
-            self._stats.begin_step()
-        with torch.no_grad(), _explained(key, tensor.shape, tensor.dtype):
-            reduced, context, slot = self._send(tensor.detach(), key, session, caller)
-        self._idle_since = perf_counter()
-        sent = context.collective.sent_bytes + reduced.numel() * reduced.element_size()
-        counts = Counts(slot.spec.nbytes, sent, encode_seconds=self._idle_since - start)
-        self._stats.add(key, counts, not isinstance(slot.codec, Dense))
-        return reduced, context
-
-    def _send(
-        self, tensor: torch.Tensor, key: str, session: Session, caller: Caller
-    ) -> tuple[torch.Tensor, _Context, Slot]:
-        ops, process_set = ops_for(tensor), caller.process_set
-        collective = HorovodCollective(process_set)
-        site = Site(key, session.step, process_set.rank(), process_set.size())
-        spec = spec_of(ops, tensor)
-        codec = self.policy.for_tensor(key, spec)
-        self._advice.on(codec, spec, key, site.world_size)
-        slot = session.slot(key, codec, spec, ops)
-        reduced, pending, state = send(slot.current, ops, tensor, slot.state, site, collective, slot.room)
-        session.update(slot, state)
-        session.count(key, pending.magnitudes)
+        if group not in self._sessions and caller.optimizer is not None:
+            for settings in caller.optimizer.param_groups:
+                refuse_momentum_twice(self.policy.codec, settings)
+        session, collective = self._session(group), HorovodCollective(caller.process_set)
+        with torch.no_grad():
+            gradient = tensor.detach()
+            reduced, sent = self._worker.send(
+                session, group.prefix + name, ops_for(gradient), gradient, collective, start
+            )
         # hvd.allreduce must leave its input alone; an optimizer takes the result over in place of the gradient.
-        into = tensor if caller.optimizer is not None and spec.dtype == "float32" else None
-        return reduced, _Context(pending, session, slot, collective, into), slot
+        into = gradient if caller.optimizer is not None and tensor.dtype == torch.float32 else None
+        return reduced, _Context(sent, session, collective, into)
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Finish the exchange of a gradient; called by Horovod.
@@ -157,29 +134,18 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if ctx is None:
             self._watch(tensor)
             return tensor
-        start = perf_counter()
-        pending, session, slot, collective, into = ctx
-        with torch.no_grad(), _explained(pending.site.name, pending.spec.shape, f"torch.{pending.spec.dtype}"):
-            result: torch.Tensor
-            self._share(session, ops_for(tensor), collective)
-            result, state = receive(ops_for(tensor), tensor, pending, slot.newest, collective, into)
-            session.update(slot, state)
-            session.received(session.commits_late and not bool(torch.isfinite(result).all()))
-        end = perf_counter()
-        waited = collective.wait_seconds
-        counts = Counts(
-            wait_seconds=start - self._idle_since + waited,
-            decode_seconds=end - start - waited,
-        )
-        self._stats.add(pending.site.name, counts, not isinstance(slot.codec, Dense))
-        self._idle_since = end
+        sent, session, collective, into = ctx
+        with torch.no_grad():
+            ops = ops_for(tensor)
+            self._share(session, ops, collective)
+            result: torch.Tensor = self._worker.receive(session, ops, tensor, sent, collective, into)
         return result
 
     def _share(self, session: Session, ops: Kernels, collective: HorovodCollective) -> None:
         before = collective.sent_bytes
         key = session.start_sharing(ops, collective)
         if key is not None:
-            self._stats.add(key, Counts(sent_bytes=collective.sent_bytes - before), compressed=True)
+            self._worker.stats.add(key, Counts(sent_bytes=collective.sent_bytes - before), compressed=True)
 
     def _watch(self, tensor: torch.Tensor) -> None:
         """Notice an overflow in a gradient that is not compressed: the loss scaler skips the step for it, too."""
@@ -201,7 +167,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
 
     def stats(self) -> Stats:
         """Return what was sent and how long it took on this rank: a snapshot."""
-        return copy.deepcopy(self._stats)
+        return copy.deepcopy(self._worker.stats)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of this rank's residuals and step numbers, by tensor name.
@@ -226,17 +192,3 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._loaded = dict(state_dict["tensors"])
         for group in self._sessions:
             self._load(group)
-
-
-class _explained:
-    """Context that adds the tensor's name, shape and dtype to a ``ValueError``, once, at the edge."""
-
-    def __init__(self, key: str, shape: tuple[int, ...], dtype: Any) -> None:
-        self._what = f"{key} {tuple(shape)} {dtype}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, ValueError | TypeError):
-            raise CompressionError(f"{self._what}: {error}") from error

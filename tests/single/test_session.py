@@ -108,16 +108,19 @@ def test_residuals_follow_the_loss_scale_also_after_an_overflow() -> None:
 
 @pytest.mark.parametrize("scaled", [False, True])
 def test_saved_and_loaded_equals_uninterrupted(scaled: bool) -> None:
-    def start() -> Session:
-        return Session(loss_scale=Scaler().get_scale if scaled else None)
+    def start() -> tuple[Session, Scaler]:
+        scaler = Scaler()
+        return Session(loss_scale=scaler.get_scale if scaled else None), scaler
 
-    straight, first = start(), start()
+    (straight, scaler), (first, _), (second, other) = start(), start(), start()
     for step in range(20):
+        # The scale changes between saving and going on.
+        scaler.scale = 2.0 if step >= 10 else 4.0
         make_step(straight, gradient(step))
     for step in range(10):
         make_step(first, gradient(step))
-    second = start()
     second.load_state_dict(first.state_dict(np.copy))
+    other.scale = 2.0
     for step in range(10, 20):
         make_step(second, gradient(step))
     straight.settle()

@@ -1,0 +1,146 @@
+"""What one rank does with a gradient, whatever the framework: choose its codec, keep its state, count its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+from hvd_compress.advice import Advice
+from hvd_compress.codec import Array, CompressionError
+from hvd_compress.codecs.none import Dense
+from hvd_compress.exchange import Collective, Pending, receive, send, spec_of
+from hvd_compress.generator import Site
+from hvd_compress.ops.kernels import Kernels
+from hvd_compress.policy import BySize
+from hvd_compress.session import Session, Slot
+from hvd_compress.stats import Counts, Stats
+
+__all__ = ["CountingCollective", "Sent", "Worker"]
+
+
+class CountingCollective(Collective, Protocol):
+    """A collective that knows its ranks, what it was handed and how long it waited."""
+
+    rank: int
+    world_size: int
+    sent_bytes: int
+    wait_seconds: float
+
+
+class Sent(NamedTuple):
+    """What stays on this rank between `Worker.send` and `Worker.receive`."""
+
+    pending: Pending
+    slot: Slot
+
+
+class Worker:
+    """Sends and receives the gradients of one or more sessions.
+
+    Parameters
+    ----------
+    policy : BySize
+        From :func:`hvd_compress.compose`.
+
+    Attributes
+    ----------
+    stats : Stats
+    beside : dict
+        Tensor name -> what every step sends of tensors that do not pass through here.
+    """
+
+    def __init__(self, policy: BySize) -> None:
+        self.policy = policy
+        self.stats = Stats()
+        self.beside: dict[str, Counts] = {}
+        self._advice = Advice()
+        self._idle_since = 0.0
+
+    def send(
+        self, session: Session, key: str, ops: Kernels, gradient: Array, collective: CountingCollective, start: float
+    ) -> tuple[Array, Sent]:
+        """Encode a gradient and start its exchange, in work that began at `start`.
+
+        Returns
+        -------
+        array
+            What a stock allreduce must reduce.
+        sent : Sent
+            For `receive`.
+
+        Raises
+        ------
+        CompressionError
+            If the gradient does not fit what is known of its tensor; the message names it.
+        """
+        if session.sending(key):
+            self.stats.begin_step()
+            for name, counts in self.beside.items():
+                self.stats.add(name, counts, compressed=False)
+        with _explained(key, ops.shape(gradient), f"{ops.framework}.{ops.dtype(gradient)}"):
+            spec = spec_of(ops, gradient)
+            codec = self.policy.for_tensor(key, spec)
+            self._advice.on(codec, spec, key, collective.rank, collective.world_size)
+            slot = session.slot(key, codec, spec, ops)
+            site = Site(key, session.step, collective.rank, collective.world_size)
+            reduced, pending, state = send(slot.current, ops, gradient, slot.state, site, collective, slot.room)
+            session.update(slot, state)
+            session.count(key, pending.magnitudes)
+        self._idle_since = perf_counter()
+        nbytes = collective.sent_bytes + spec_of(ops, reduced).nbytes
+        self._count(key, slot, Counts(spec.nbytes, nbytes, encode_seconds=self._idle_since - start))
+        return reduced, Sent(pending, slot)
+
+    def receive(
+        self,
+        session: Session,
+        ops: Kernels,
+        reduced: Array,
+        sent: Sent,
+        collective: CountingCollective,
+        into: Array | None = None,
+    ) -> Array:
+        """Finish the exchange of a gradient.
+
+        Parameters
+        ----------
+        reduced : array
+            What the allreduce made of the array that `send` returned.
+        into : array, optional
+            Array of the gradient's size that may be overwritten with the result.
+
+        Returns
+        -------
+        array
+            The combined gradient; not finite on every rank if it was not on one.
+
+        Raises
+        ------
+        CompressionError
+            If a payload was damaged or the ranks are out of step.
+        """
+        start, (pending, slot) = perf_counter(), sent
+        key, spec = pending.site.name, pending.spec
+        with _explained(key, spec.shape, f"{ops.framework}.{spec.dtype}"):
+            result, state = receive(ops, reduced, pending, slot.newest, collective, into)
+            session.update(slot, state)
+            session.received(session.commits_late and not bool(ops.all_finite(result)))
+        end, waited = perf_counter(), collective.wait_seconds
+        idle = start - self._idle_since + waited
+        self._count(key, slot, Counts(wait_seconds=idle, decode_seconds=end - start - waited))
+        self._idle_since = end
+        return result
+
+    def _count(self, key: str, slot: Slot, counts: Counts) -> None:
+        self.stats.add(key, counts, not isinstance(slot.codec, Dense))
+
+
+@contextmanager
+def _explained(key: str, shape: tuple[int, ...], dtype: str) -> Iterator[None]:
+    """Add the tensor's name, shape and dtype to a ``ValueError`` or ``TypeError``, once, at the edge."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise CompressionError(f"{key} {tuple(shape)} {dtype}: {error}") from error
