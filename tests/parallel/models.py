@@ -11,36 +11,11 @@ import torch
 from hvd_compress import Codec, ErrorFeedback, TensorSpec, ops_for
 from hvd_compress.policy import compose_config
 from hvd_compress.torch import Compressor
+from tests.parallel.configs import CODECS
 
 Gather = Callable[[Any], list[Any]]
 
 SMALLEST = TensorSpec((1,), "float32")
-
-CODECS = {
-    "none": "none",
-    "topk": "topk:density=0.1",
-    "topk-model": "topk:density=0.1,scope=model,rebudget_steps=2",
-    "topk-plain": "topk:density=0.1,error_feedback=false",
-    "topk-float16": "topk:density=0.1,value_dtype=float16,index_codec=u32",
-    "topk-bfloat16": "topk:density=0.3,value_dtype=bfloat16,index_codec=u16",
-    "randomk": "randomk:density=0.1",
-    "randomk-unbiased": "randomk:density=0.3,mode=unbiased",
-    "randomk-float16": "randomk:density=0.1,selection=uniform,value_dtype=float16",
-    "randomk-block": "randomk:density=0.1,selection=block",
-    "cast-float16": "cast:dtype=float16",
-    "cast-float16-feedback": "cast:dtype=float16,error_feedback=true",
-    "cast-bfloat16": "cast:dtype=bfloat16",
-    "cast-bfloat16-feedback": "cast:dtype=bfloat16,error_feedback=true",
-    "qsgd": "qsgd",
-    "qsgd-feedback": "qsgd:bits=3,error_feedback=true",
-    "qsgd-elias": "qsgd:packing=elias",
-    "topk-qsgd": "topk_qsgd:density=0.1",
-    "dgc": "dgc:density=0.1,momentum=0.5",
-    "dgc-warmup": "dgc:density=0.1,momentum=0.5,nesterov=true,warmup_steps=4",
-    "jointsq": "jointsq:bits_per_entry=1.0",
-    "jointsq-model": "jointsq:bits_per_entry=1.0,scope=model,rebudget_steps=2",
-}
-"""One entry for each way a codec works; a guard asks that every registered codec has one."""
 
 
 def parameters(configs: Mapping[str, str]) -> pytest.MarkDecorator:

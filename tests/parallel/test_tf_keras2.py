@@ -1,0 +1,188 @@
+"""``horovod.tensorflow.keras`` with Keras 2, which is ``tf_keras`` under TF_USE_LEGACY_KERAS=1."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.parallel.keras_models import batches, dot_model, fit, mean_of_output
+from tests.parallel.reference import Reference
+from tests.parallel.tf_ranks import LR, ON_RANK, SHAPES, assert_weights, expected_weights, hvd, noise
+
+if ON_RANK:
+    os.environ["TF_USE_LEGACY_KERAS"] = "1"
+    import horovod.tensorflow.keras as hk
+    import tensorflow as tf
+    import tf_keras
+
+    from hvd_compress.tensorflow import Compression
+
+__all__ = ["hvd"]
+
+pytestmark = [pytest.mark.launches(("mpi", 2)), pytest.mark.filterwarnings("ignore")]
+
+Gather = Callable[[Any], list[Any]]
+STEPS = 6
+TOPK = "topk:density=0.05"
+FEW = [TOPK, "randomk:density=0.1", "dgc:density=0.1,momentum=0.5,warmup_steps=4"]
+
+
+def sgd(legacy: bool = False) -> Any:
+    return (tf_keras.optimizers.legacy if legacy else tf_keras.optimizers).SGD(LR)
+
+
+def compiled(compression: Any, legacy: bool = False, inner: Any = None, **settings: Any) -> Any:
+    model = dot_model(tf_keras)
+    own = {key: settings.pop(key) for key in ("op", "backward_passes_per_step") if key in settings}
+    optimizer = hk.DistributedOptimizer(inner or sgd(legacy), compression=compression, **own)
+    model.compile(optimizer, mean_of_output, **settings)
+    return model
+
+
+@pytest.mark.parametrize("config", FEW)
+@pytest.mark.parametrize("legacy", [False, True], ids=["new", "legacy"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"run_eagerly": True}, {"steps_per_execution": 3}, {"op": "Sum"}],
+    ids=lambda s: "".join(s) or "fit",
+)
+def test_fit(
+    hvd: Any, rank: int, world: int, gather: Gather, config: str, legacy: bool, settings: dict[str, Any]
+) -> None:
+    average = "op" not in settings
+    settings = {key: getattr(hvd, value) if key == "op" else value for key, value in settings.items()}
+    model = compiled(Compression.from_config(config), legacy, **settings)
+    callbacks = [hk.callbacks.BroadcastGlobalVariablesCallback(0)]
+    fit(model, batches(rank, 0, STEPS), callbacks=callbacks)
+    assert_weights(model.get_weights(), expected_weights(config, world, STEPS, average=average), gather)
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["new", "legacy"])
+def test_several_passes_for_a_step(hvd: Any, rank: int, world: int, gather: Gather, legacy: bool) -> None:
+    model = compiled(Compression.from_config(TOPK), legacy, backward_passes_per_step=2)
+    fit(model, batches(rank, 0, STEPS))
+    assert_weights(model.get_weights(), expected_weights(TOPK, world, STEPS // 2, passes=2), gather)
+
+
+def test_every_way_of_keras_is_one_trace_and_a_retrace_goes_on(hvd: Any, rank: int, world: int, gather: Gather) -> None:
+    compression = Compression.from_config(TOPK)
+    model = compiled(compression)
+    fit(model, batches(rank, 0, 3))
+    model.make_train_function(force=True)
+    fit(model, batches(rank, 3, STEPS))
+    assert_weights(model.get_weights(), expected_weights(TOPK, world, STEPS), gather)
+    assert compression.stats().steps == STEPS
+
+
+class Custom:
+    """Makes a Keras 2 model with a train step of its own."""
+
+    @staticmethod
+    def model(compression: Any) -> Any:
+        class Model(tf_keras.Model):  # type: ignore[misc]
+            def train_step(self, data: Any) -> Any:
+                inputs, targets = data
+                with tf.GradientTape() as tape:
+                    loss = mean_of_output(targets, self(inputs))
+                tape = hk_tape(tape, compression)
+                gradients = tape.gradient(loss, self.trainable_variables)
+                self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+                return {"loss": loss}
+
+        plain = dot_model(tf_keras)
+        return Model(plain.inputs, plain.outputs)
+
+
+def hk_tape(tape: Any, compression: Any) -> Any:
+    import horovod.tensorflow
+
+    return horovod.tensorflow.DistributedGradientTape(tape, compression=compression)
+
+
+def test_a_train_step_with_a_tape_makes_one_exchange(hvd: Any, rank: int, world: int, gather: Gather) -> None:
+    """F089."""
+    compression = Compression.from_config(TOPK)
+    model = Custom.model(compression)
+    model.compile(sgd())
+    fit(model, batches(rank, 0, STEPS))
+    assert_weights(model.get_weights(), expected_weights(TOPK, world, STEPS), gather)
+    assert compression.stats().steps == STEPS
+
+
+@pytest.mark.parametrize("order", ["inside", "outside"])
+@pytest.mark.parametrize("legacy", [False, True], ids=["new", "legacy"])
+def test_overflow_on_one_rank_skips_the_step_on_all(
+    hvd: Any, rank: int, world: int, gather: Gather, order: str, legacy: bool
+) -> None:
+    """F031, F032."""
+    compression = Compression.from_config(TOPK)
+    # legacy: in Keras 2 LossScaleOptimizer makes of either generation its own kind.
+    scaled = {"initial_scale": 1024.0, "dynamic_growth_steps": 3}
+    model = dot_model(tf_keras)
+    wrap = tf_keras.mixed_precision.LossScaleOptimizer
+    if order == "outside":
+        optimizer = wrap(hk.DistributedOptimizer(sgd(legacy), compression=compression), **scaled)
+        compression.loss_scale = optimizer
+    else:
+        inner = wrap(sgd(legacy), **scaled)
+        optimizer = hk.DistributedOptimizer(inner, compression=compression)
+        compression.loss_scale = optimizer
+    model.compile(optimizer, mean_of_output)
+    inputs = batches(rank, 0, STEPS)
+    if rank == 1:
+        inputs[2, 5] = np.inf
+    fit(model, inputs)
+    reference, expected = Reference(TOPK, world), [np.zeros(shape, np.float32) for shape in SHAPES]
+    for step in [0, 1, 3, 4, 5]:
+        for i, weight in enumerate(expected):
+            weight -= np.float32(LR) * reference.reduce(str(i), [noise(step, r, i) for r in range(world)])
+    assert_weights(model.get_weights(), expected, gather)
+    assert len({int(n) for n in gather(int(optimizer.iterations))}) == 1
+    residual = compression.state_dict()["tensors"]["0"]
+    np.testing.assert_allclose(
+        residual["state"]["residual"] / residual["loss_scale"],
+        reference.states["0"][rank]["residual"],
+        rtol=0,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("kind", ["tf", "h5", "keras"])
+def test_a_saved_model_loads_without_us(
+    hvd: Any, rank: int, world: int, gather: Gather, kind: str, tmp_path: Path
+) -> None:
+    """F086: a plain optimizer without the plugin, and with ``hvd.load_model`` the compression that one gives it."""
+    model = compiled(Compression.from_config(TOPK))
+    fit(model, batches(rank, 0, 3))
+    path = tmp_path / {"tf": "model", "h5": "model.h5", "keras": "model.keras"}[kind]
+    model.save(path)
+    plain = tf_keras.models.load_model(path, custom_objects={"mean_of_output": mean_of_output, **layer_of(model)})
+    assert type(plain.optimizer).__module__.startswith("tf_keras")
+    for ours, theirs in zip(plain.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def layer_of(model: Any) -> dict[str, Any]:
+    return {type(layer).__name__: type(layer) for layer in model.layers}
+
+
+def test_a_loaded_model_goes_on_compressed(hvd: Any, rank: int, world: int, gather: Gather, tmp_path: Path) -> None:
+    """F086."""
+    model = compiled(Compression.from_config(TOPK))
+    fit(model, batches(rank, 0, 3))
+    path = tmp_path / "model.h5"
+    model.save(path)
+    compression = Compression.from_config(TOPK)
+    loaded = hk.load_model(
+        path, custom_objects={"mean_of_output": mean_of_output, **layer_of(model)}, compression=compression
+    )
+    assert int(loaded.optimizer.iterations) == 3
+    fit(loaded, batches(rank, 3, 13))
+    assert compression.stats().compressed.compression_ratio > 10
+    assert int(loaded.optimizer.iterations) == 13
+    assert len(set(gather(b"".join(w.tobytes() for w in loaded.get_weights())))) == 1
