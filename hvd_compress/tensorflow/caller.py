@@ -148,7 +148,10 @@ def _settings(optimizer: Any) -> dict[str, Any]:
     inner = getattr(optimizer, "_optimizer", optimizer)
     if isinstance(inner, tf.compat.v1.train.Optimizer):
         return {"momentum": getattr(inner, "_momentum", None), "beta_1": getattr(inner, "_beta1", None)}
-    config: dict[str, Any] = getattr(inner, "get_config", dict)()
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        return {}
+    with tf.init_scope():
+        config: dict[str, Any] = getattr(inner, "get_config", dict)()
     return {key: config[key] for key in ("momentum", "beta_1") if isinstance(config.get(key), int | float)}
 
 

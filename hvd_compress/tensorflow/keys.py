@@ -150,8 +150,8 @@ class _Identity:
         self._reference = weakref.ref(variable) if _is_variable(variable) else None
 
     def same(self, variable: Any) -> bool:
-        """Whether it is this one."""
-        return self._reference() is variable if self._reference is not None else not _is_variable(variable)
+        """Whether it is this one, or may be."""
+        return self._reference is None or not _is_variable(variable) or self._reference() is variable
 
     def title(self, position: int) -> str:
         """Name and position."""
@@ -159,7 +159,11 @@ class _Identity:
 
 
 def _is_variable(value: Any) -> bool:
-    return isinstance(value, tf.Variable) or hasattr(value, "assign")
+    """Whether it is a variable, and not what stands for any variable while a model is saved."""
+    if not isinstance(value, tf.Variable):
+        return hasattr(value, "assign")
+    handle = getattr(value, "handle", None)
+    return not (tf.is_symbolic_tensor(handle) and handle.op.type == "Placeholder")
 
 
 def _title(variable: Any, position: int | None) -> str:

@@ -17,6 +17,8 @@ def dot_model(keras: Any) -> Any:
 
     class Dot(keras.layers.Layer):  # type: ignore[misc]
         def build(self, shape: Any) -> None:
+            if self.built:
+                return
             self.parts = [
                 self.add_weight(name=f"w{i}", shape=shape, initializer="zeros") for i, shape in enumerate(SHAPES)
             ]
