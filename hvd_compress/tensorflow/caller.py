@@ -145,7 +145,7 @@ def _place_in_group(frames: Sequence[FrameType], tensor: tf.Tensor) -> int:
 
 
 def _settings(optimizer: Any) -> dict[str, Any]:
-    inner = getattr(optimizer, "_optimizer", optimizer)
+    inner = getattr(optimizer, "_optimizer", getattr(optimizer, "inner_optimizer", optimizer))
     if isinstance(inner, tf.compat.v1.train.Optimizer):
         return {"momentum": getattr(inner, "_momentum", None), "beta_1": getattr(inner, "_beta1", None)}
     if not tf.compat.v1.executing_eagerly_outside_functions():

@@ -162,7 +162,7 @@ def _is_variable(value: Any) -> bool:
     """Whether it is a variable, and not what stands for any variable while a model is saved."""
     if not isinstance(value, tf.Variable):
         return hasattr(value, "assign")
-    handle = getattr(value, "handle", None)
+    handle: Any = getattr(value, "handle", None)
     return not (tf.is_symbolic_tensor(handle) and handle.op.type == "Placeholder")
 
 
