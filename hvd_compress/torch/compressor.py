@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -62,6 +63,17 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"Compressor({self.policy!r})"
+
+    def __hash__(self) -> int:
+        """Identity; Horovod's front end for TensorFlow asks for it when it is given the wrong compressor."""
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("horovod.tensorflow"):
+            raise TypeError(
+                f"compression must come from hvd_compress.tensorflow.Compression with horovod.tensorflow, got {self!r}"
+            )
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles start afresh: state, and named_parameters, belong to one rank's training run."""

@@ -145,6 +145,52 @@ def test_overflow_on_one_rank_skips_the_step_on_all(
     )
 
 
+@pytest.mark.parametrize("kind", ["Adam", "SGD"])
+@pytest.mark.parametrize("legacy", [False, True], ids=["new", "legacy"])
+def test_every_generation_of_optimizers_with_mixed_precision(
+    hvd: Any, rank: int, world: int, gather: Gather, kind: str, legacy: bool
+) -> None:
+    """F032, F088."""
+    tf_keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        compression = Compression.from_config(TOPK)
+        optimizers = tf_keras.optimizers.legacy if legacy else tf_keras.optimizers
+        optimizer = tf_keras.mixed_precision.LossScaleOptimizer(
+            hk.DistributedOptimizer(getattr(optimizers, kind)(0.01), compression=compression), initial_scale=64.0
+        )
+        compression.loss_scale = optimizer
+        layers = [tf_keras.layers.Dense(64, activation="tanh"), tf_keras.layers.Dense(40, dtype="float32")]
+        model = tf_keras.Sequential([tf_keras.Input((40,)), *layers])
+        model.compile(optimizer, "mse")
+        rows = np.random.default_rng(rank).standard_normal((64, 40)).astype(np.float32)
+        first = [hk.callbacks.BroadcastGlobalVariablesCallback(0)]
+        losses = model.fit(rows, rows, batch_size=8, epochs=3, verbose=0, callbacks=first).history["loss"]
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+    assert losses[-1] < losses[0]
+    assert len(set(gather(b"".join(weight.tobytes() for weight in model.get_weights())))) == 1
+    assert compression.stats().compressed.compression_ratio > 10
+
+
+def test_weights_that_differ_at_first_are_equal_in_the_end(hvd: Any, rank: int, gather: Gather) -> None:
+    """Horovod broadcasts after the first batch: the first residual comes from other weights on each rank."""
+    model = compiled(Compression.from_config(TOPK))
+    model.set_weights([np.full(shape, float(rank), np.float32) for shape in SHAPES])
+    fit(model, batches(rank, 0, STEPS), callbacks=[hk.callbacks.BroadcastGlobalVariablesCallback(0)])
+    assert len(set(gather(b"".join(weight.tobytes() for weight in model.get_weights())))) == 1
+
+
+def test_passes_with_an_unused_variable_are_not_horovods(hvd: Any, rank: int) -> None:
+    """A limit of stock Horovod, the same with any compression."""
+    for compression in (hvd.Compression.none, Compression.from_config(TOPK)):
+        weights = [tf.Variable(tf.zeros((40, 40))), tf.Variable(tf.zeros(4))]
+        optimizer = hk.DistributedOptimizer(sgd(), compression=compression, backward_passes_per_step=2)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weights[0])
+        with pytest.raises(AssertionError):
+            optimizer.compute_gradients(loss, weights, tape)
+
+
 @pytest.mark.parametrize("legacy", [False, True], ids=["new", "legacy"])
 def test_the_other_order_stops_where_it_is_wrapped(hvd: Any, legacy: bool) -> None:
     """F032: stock Horovod cannot wrap a loss scaler, whatever the compression."""

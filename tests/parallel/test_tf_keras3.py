@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,10 +166,37 @@ def test_a_loss_scaler_outside_is_refused(hvd: Any, rank: int) -> None:
         fit(model, batches(rank, 0, 2))
 
 
-def test_stock_horovod_with_our_compression_is_refused(hvd: Any) -> None:
-    """F088: without us it trains, and reduces nothing."""
+@pytest.mark.parametrize("module", ["horovod.tensorflow", "horovod.tensorflow.keras", "horovod.keras"])
+def test_stock_horovod_with_our_compression_is_refused(hvd: Any, module: str) -> None:
+    """F088, F118: without us it trains, and reduces nothing."""
+    front = importlib.import_module(module)
     with pytest.raises(ValueError, match=r"reduces nothing with Keras 3: use hvd_compress.keras.DistributedOptimizer"):
-        hvd.DistributedOptimizer(sgd(), compression=Compression.from_config(TOPK))
+        front.DistributedOptimizer(sgd(), compression=Compression.from_config(TOPK))
+
+
+def test_stock_horovod_reduces_nothing(hvd: Any, rank: int, gather: Gather) -> None:
+    """Should a later Horovod do it, ours is no longer needed."""
+    model = compiled(hvd.DistributedOptimizer(sgd()))
+    fit(model, batches(rank, 0, 2))
+    assert len(set(gather(b"".join(weight.tobytes() for weight in weights_of(model))))) == 2
+
+
+def test_the_tape_takes_the_values_of_variables(hvd: Any, rank: int, world: int, gather: Gather) -> None:
+    """Horovod's own tape cannot take the variables of Keras 3 themselves."""
+    model, compression = dot_model(keras), Compression.from_config(TOPK)
+    values = [variable.value for variable in model.trainable_variables]
+
+    @tf.function
+    def step(inputs: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = mean_of_output(None, model(inputs))
+        gradients = hvd.DistributedGradientTape(tape, compression=compression).gradient(loss, values)
+        for value, gradient in zip(values, gradients, strict=True):
+            value.assign_sub(LR * gradient)
+
+    for row in batches(rank, 0, STEPS):
+        step(tf.constant(row[None]))
+    assert_weights(weights_of(model), expected(TOPK, world, STEPS), gather)
 
 
 def test_xla(hvd: Any, rank: int, world: int, gather: Gather) -> None:

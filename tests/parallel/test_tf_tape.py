@@ -28,7 +28,7 @@ if ON_RANK:
 
 __all__ = ["hvd"]
 
-pytestmark = [pytest.mark.launches(("mpi", 2), ("gloo", 2)), pytest.mark.filterwarnings("ignore:.*:UserWarning")]
+pytestmark = [pytest.mark.launches(("mpi", 2)), pytest.mark.filterwarnings("ignore:.*:UserWarning")]
 
 Gather = Callable[[Any], list[Any]]
 STEPS = 5
@@ -115,6 +115,7 @@ def with_generic_names(model: Model, rank: int) -> list[Any]:
 WAYS = [eagerly, in_a_function, retraced, in_a_loop_of_the_graph, functions_run_eagerly, with_generic_names]
 
 
+@pytest.mark.launches(("mpi", 2), ("gloo", 2))
 @pytest.mark.parametrize("config", FEW)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_ways_of_calling_the_tape(
@@ -158,6 +159,28 @@ def test_groups(hvd: Any, rank: int, world: int, gather: Gather, config: str, gr
     assert_weights(weights, expected_weights(config, world, STEPS), gather)
 
 
+@pytest.mark.parametrize("config", list(CODECS.values()), ids=list(CODECS))
+def test_grouped_gradients_reach_their_own_variables(hvd: Any, world: int, config: str) -> None:
+    """F065: variable i has the gradient i + 1 everywhere, one has none, and the small ones go dense."""
+    shapes = [(40, 30), (4,), (40, 30), (30, 40), (5,), (60, 20), (40, 40), (7,)]
+    # Horovod tells the variables of a group apart by their names.
+    model = [tf.Variable(tf.zeros(shape), name=f"v{i}") for i, shape in enumerate(shapes)]
+    for groups in (2, [[model[0], model[1], model[6]], [model[2], model[4]]]):
+        compression, reference = Compression.from_config(config), Reference(config, world)
+
+        @tf.function
+        def step(compression: Any = compression, groups: Any = groups) -> Any:
+            with tf.GradientTape() as tape:
+                loss = tf.add_n([(i + 1.0) * tf.reduce_sum(v) for i, v in enumerate(model[:7])])
+            return hvd.DistributedGradientTape(tape, compression=compression, groups=groups).gradient(loss, model)
+
+        combined = step()
+        assert combined[7] is None
+        for i, shape in enumerate(shapes[:7]):
+            expected = reference.reduce(str(i), [np.full(shape, i + 1.0, np.float32)] * world)
+            np.testing.assert_allclose(combined[i].numpy(), expected, rtol=1e-3, atol=0)
+
+
 @pytest.mark.parametrize("config", [TOPK, "randomk:density=0.1", "cast:dtype=bfloat16"])
 @pytest.mark.parametrize("settings", [{"op": "Sum"}, {"gradient_predivide_factor": 4.0}], ids=str)
 def test_reductions(hvd: Any, rank: int, world: int, gather: Gather, config: str, settings: dict[str, Any]) -> None:
@@ -176,6 +199,7 @@ def test_other_reductions_are_refused_before_anything_is_sent(hvd: Any, rank: in
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("config", FEW)
 def test_dtypes(hvd: Any, rank: int, world: int, gather: Gather, config: str, dtype: str) -> None:
+    """F055, F081."""
     compression = Compression.from_config(config)
     weights = [tf.Variable(tf.zeros(shape, dtype)) for shape in SHAPES]
 
@@ -200,6 +224,7 @@ def test_dtypes(hvd: Any, rank: int, world: int, gather: Gather, config: str, dt
             assert len(set(gather(ours.numpy().tobytes()))) == 1
 
 
+@pytest.mark.launches(("mpi", 2), ("gloo", 2))
 def test_calls_by_name(hvd: Any, rank: int, world: int, gather: Gather) -> None:
     compression, reference = Compression.from_config(TOPK), Reference(TOPK, world)
     function = tf.function(lambda x: hvd.allreduce(x, name="in_a_function", compression=compression))
@@ -232,6 +257,18 @@ def test_call_without_a_name_is_refused(hvd: Any) -> None:
         hvd.allreduce(tf.ones((40, 40)), compression=compression)
 
 
+@pytest.mark.parametrize("config", list(CODECS.values())[1:], ids=list(CODECS)[1:])
+def test_shape_and_dtype_of_odd_gradients_come_back(hvd: Any, rank: int, config: str) -> None:
+    """F053, F055: also of bfloat16, which Horovod itself cannot add."""
+    compression = Compression.from_config(f"{config}{',' if ':' in config else ':'}min_elements=0,min_ndim=0")
+    for dtype in ("float32", "float16", "bfloat16"):
+        for shape in ((), (1,), (1, 1, 1, 1), (3, 0)):
+            ones = tf.ones(shape, dtype)
+            combined = hvd.allreduce(ones, name=f"{dtype}{len(shape)}", compression=compression)
+            assert (combined.dtype, combined.shape) == (ones.dtype, ones.shape)
+            assert np.isfinite(combined.numpy().astype(np.float32)).all()
+
+
 def test_integers_pass_through(hvd: Any, world: int) -> None:
     compression = Compression.from_config("topk:density=0.1,min_elements=0,min_ndim=0")
     total = hvd.allreduce(tf.range(2000), op=hvd.Sum, name="integers", compression=compression)
@@ -239,7 +276,9 @@ def test_integers_pass_through(hvd: Any, world: int) -> None:
 
 
 def test_two_models_each_with_its_own_compressor(hvd: Any, rank: int, world: int, gather: Gather) -> None:
-    models = [Model(hvd, TOPK), Model(hvd, "dgc:density=0.1")]
+    # Two that are equal must not be taken for one.
+    configs = (TOPK, "dgc:density=0.1", TOPK)
+    models = [Model(hvd, config) for config in configs]
 
     @tf.function
     def step(*gradients: Any) -> None:
@@ -248,7 +287,7 @@ def test_two_models_each_with_its_own_compressor(hvd: Any, rank: int, world: int
 
     for number in range(STEPS):
         step(*map(tf.constant, gradients_of(number, rank)))
-    for model, config in zip(models, (TOPK, "dgc:density=0.1"), strict=True):
+    for model, config in zip(models, configs, strict=True):
         assert_weights([v.numpy() for v in model.variables], expected_weights(config, world, STEPS), gather)
 
 
@@ -292,6 +331,16 @@ def test_rows_are_merged(hvd: Any, rank: int, world: int, gather: Gather) -> Non
     assert combined.values.shape[0] <= 10 * world
     dense = np.mean(gather(tf.convert_to_tensor(plain).numpy()), 0)
     np.testing.assert_allclose(tf.convert_to_tensor(combined).numpy(), dense, rtol=0, atol=1e-6 * np.abs(dense).max())
+
+
+def test_zeros_for_unconnected_gradients_are_not_horovods(hvd: Any) -> None:
+    """F084: a limit of stock Horovod, whose tape does not take the argument."""
+    weight = tf.Variable(tf.zeros((40, 40)))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weight)
+    tape = hvd.DistributedGradientTape(tape, compression=Compression.from_config(TOPK))
+    with pytest.raises(TypeError, match="unconnected_gradients"):
+        tape.gradient(loss, [weight], unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
 
 def test_unused_variable(hvd: Any, rank: int, world: int, gather: Gather) -> None:

@@ -1,0 +1,108 @@
+"""The skin of TensorFlow in processes of its own: XLA by a variable, one rank, a rank that is done first, mix-ups."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hvd_compress.launch import Launcher
+from tests.parallel import own_launch
+from tests.parallel.own_launch import LaunchFailed
+from tests.parallel.tf_ranks import SHAPES, expected_weights, gradients_of
+
+pytestmark = pytest.mark.own_launch
+
+TOPK = "topk:density=0.05"
+
+
+def train(steps: int) -> tuple[list[Any], int]:
+    """Train with Horovod's tape; return the weights and the bytes sent."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    import horovod.tensorflow as hvd
+    import tensorflow as tf
+
+    from hvd_compress.tensorflow import Compression
+
+    hvd.init()
+    compression = Compression.from_config(TOPK)
+    weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
+
+    @tf.function
+    def step(*gradients: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(w * g) for w, g in zip(weights, gradients, strict=True)])
+        tape = hvd.DistributedGradientTape(tape, compression=compression)
+        for weight, gradient in zip(weights, tape.gradient(loss, weights), strict=True):
+            weight.assign_sub(0.125 * gradient)
+
+    for number in range(steps):
+        step(*map(tf.constant, gradients_of(number, hvd.rank())))
+    return [weight.numpy() for weight in weights], compression.stats().total.sent_bytes
+
+
+def join_early() -> None:
+    """Rank 1 has fewer batches and joins."""
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    if hvd.rank() == 0:
+        train(3)
+    hvd.join()
+
+
+def mixed_up() -> list[str]:
+    """Give each front end the other one's compressor; return what is said."""
+    import horovod.tensorflow
+    import horovod.torch
+    import tensorflow as tf
+    import torch
+
+    import hvd_compress.tensorflow
+    import hvd_compress.torch
+
+    said = []
+    with pytest.raises(TypeError) as caught, tf.GradientTape() as tape:
+        horovod.tensorflow.DistributedGradientTape(tape, compression=hvd_compress.torch.Compression.topk())
+    said.append(str(caught.value))
+    horovod.torch.init()
+    weight = torch.nn.Parameter(torch.zeros(40, 40))
+    optimizer = horovod.torch.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=0.1), [("w", weight)], compression=hvd_compress.tensorflow.Compression.topk()
+    )
+    with pytest.raises(TypeError) as caught:
+        optimizer._compression.compress(torch.zeros(40, 40))
+    said.append(str(caught.value))
+    return said
+
+
+def test_automatic_clustering_by_xla() -> None:
+    """F085."""
+    flags = "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit"
+    for weights, _ in own_launch.run(train, 20, env={"TF_XLA_FLAGS": flags}):
+        for ours, theirs in zip(weights, expected_weights(TOPK, 2, 20), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5 * np.abs(theirs).max())
+
+
+def test_one_rank_sends_nothing() -> None:
+    ((weights, sent),) = own_launch.run(train, 3, workers=1)
+    assert sent == 0
+    for i, ours in enumerate(weights):
+        expected = -0.125 * np.sum([gradients_of(step, 0)[i] for step in range(3)], 0)
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("launcher", ["mpi", "gloo"])
+def test_a_rank_that_joins_early_ends_the_job_with_a_sentence(launcher: Launcher) -> None:
+    """Horovod cannot gather while a rank has joined."""
+    with pytest.raises(LaunchFailed, match=r"(?i)allgather is not supported with join"):
+        own_launch.run(join_early, launcher=launcher)
+
+
+def test_compressors_of_the_other_framework_are_refused() -> None:
+    """F118: by TensorFlow's front end where it wraps, by torch's at the first gradient."""
+    for wrapped, first in own_launch.run(mixed_up):
+        assert "hvd_compress.tensorflow.Compression" in wrapped
+        assert "for torch use hvd_compress.torch.Compression" in first
