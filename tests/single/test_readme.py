@@ -78,6 +78,55 @@ for block in blocks:
 """
 
 
+TENSORFLOW_PROGRAM = """
+import json, os, sys, zlib
+from pathlib import Path
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+import horovod.tensorflow as hvd
+import keras, numpy as np, tensorflow as tf
+
+hvd.init()
+diff, *blocks = json.loads(sys.argv[1])
+
+
+def crc32(model):
+    return zlib.crc32(b"".join(np.asarray(v).tobytes() for v in model.trainable_variables))
+
+
+def fresh():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(64), keras.layers.Dense(64)])
+    inputs = np.random.default_rng(hvd.rank()).standard_normal((64, 64)).astype(np.float32)
+    return {"hvd": hvd, "tf": tf, "keras": keras, "model": model, "inputs": inputs, "targets": inputs,
+            "folder": Path(sys.argv[2]) / "backup"}
+
+
+class Weights:
+    # Horovod's tape takes tf.Variables, which those of Keras 3 are not.
+    def __init__(self):
+        self.trainable_variables = [tf.Variable(tf.zeros((64, 64))), tf.Variable(tf.zeros(64))]
+
+
+names = {**fresh(), "model": Weights()}
+weight, bias = names["model"].trainable_variables
+names["loss_of"] = lambda model, inputs, targets: tf.reduce_mean((inputs @ weight + bias - targets) ** 2)
+names["optimizer"] = type("SGD", (), {"apply_gradients": staticmethod(
+    lambda pairs: [variable.assign_sub(0.1 * gradient) for gradient, variable in pairs])})
+exec(diff, names)
+names["step"](tf.constant(names["inputs"]), tf.constant(names["targets"]))
+assert names["compression"].stats().steps == 1
+assert weight.numpy().any()
+assert len(set(hvd.allgather_object(crc32(names["model"])))) == 1
+for block in blocks:
+    names = fresh()
+    before = crc32(names["model"])
+    exec(block, names)
+    assert crc32(names["model"]) != before, block
+    assert len(set(hvd.allgather_object(crc32(names["model"])))) == 1, block
+(Path(sys.argv[2]) / f"ran-{hvd.rank()}").write_text(str(len(blocks)))
+"""
+
+
 def fenced(language: str) -> list[str]:
     """Blocks of code in one language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
@@ -139,9 +188,21 @@ def test_the_formulas_are_right(config: str, n: int) -> None:
     assert eval(CODECS[config][2].strip("`"), names) == codec.payload_nbytes(TensorSpec((n,), "float32"))
 
 
-def test_the_users_change_is_two_added_lines() -> None:
-    (diff,) = fenced("diff")
-    assert [line[0] for line in diff.splitlines() if line and line[0] != " "] == ["+", "+"]
+@pytest.mark.parametrize(("number", "changes"), [(0, "++"), (1, "++-+")])
+def test_the_users_change_is_a_few_lines(number: int, changes: str) -> None:
+    lines = fenced("diff")[number].splitlines()
+    assert "".join(line[0] for line in lines if line and line[0] != " ") == changes
+
+
+MODES = {row[0]: row[2] for row in rows_below("mode")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_of_tensorflow_has_its_test(mode: str) -> None:
+    tests = re.findall(r"`([\w/.]+)::(\w+)`", MODES[mode])
+    assert len(tests) > 0
+    for file, name in tests:
+        assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
 def test_the_table_has_every_codec() -> None:
@@ -179,17 +240,30 @@ def test_interpreter_sessions_print_what_is_written(number: int) -> None:
     assert result.failed == 0, "".join(said)
 
 
-def test_the_code_trains_two_workers_to_equal_parameters(tmp_path: Path) -> None:
-    (diff,) = fenced("diff")
-    blocks = fenced("python")
+def patched(diff: str) -> str:
+    """A file after a change."""
+    return "".join(line[1:] or "\n" for line in diff.splitlines(keepends=True) if line[0] != "-")
+
+
+OF_TENSORFLOW = [block for block in fenced("python") if "keras" in block]
+OF_TORCH = [block for block in fenced("python") if block not in OF_TENSORFLOW]
+
+
+@pytest.mark.parametrize(
+    ("number", "program", "blocks"),
+    [(0, PROGRAM, OF_TORCH), (1, TENSORFLOW_PROGRAM, OF_TENSORFLOW)],
+    ids=["torch", "tensorflow"],
+)
+def test_the_code_trains_two_workers_to_equal_parameters(
+    number: int, program: str, blocks: list[str], tmp_path: Path
+) -> None:
+    assert len(blocks) > 0
     assert all(ast.parse(block).body for block in blocks)
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
-    patched = "".join(line[1:] or "\n" for line in diff.splitlines(keepends=True))
-    argv = [sys.executable, str(program), json.dumps([patched, *blocks]), str(tmp_path)]
+    file = tmp_path / "program.py"
+    file.write_text(program, encoding="utf-8")
+    argv = [sys.executable, str(file), json.dumps([patched(fenced("diff")[number]), *blocks]), str(tmp_path)]
     done = run_workers(argv, workers=2, timeout=240, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout.decode()
-    assert len(blocks) > 0
     assert [(tmp_path / f"ran-{rank}").read_text() for rank in range(2)] == [str(len(blocks))] * 2
 
 
