@@ -25,6 +25,8 @@ def call(
 
     Errors come as they are where nothing is traced; a graph's own error holds the message.
     """
+    # A caller that AutoGraph has converted would have it convert, in every step, all that the function calls.
+    function = tf.autograph.experimental.do_not_convert(function)
     if uses_numpy():
         if tf.executing_eagerly():
             results = _on_host(function, [argument.numpy() for argument in arguments])
