@@ -5,30 +5,24 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import horovod.tensorflow as hvd
-import numpy as np
 import tensorflow as tf
 from horovod.tensorflow.compression import Compressor as HorovodCompressor
 
 from hvd_compress.advice import refuse_momentum_twice
-from hvd_compress.codec import Array, Codec, Reduction
+from hvd_compress.codec import Array, Codec, Reduction, TensorSpec
 from hvd_compress.codecs.none import Dense
-from hvd_compress.ops import ops_for
 from hvd_compress.ops.denormals import host_thread
 from hvd_compress.policy import BySize
-from hvd_compress.session import Session
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.tensorflow.bridge import call
 from hvd_compress.tensorflow.caller import Caller, find_caller, refuse_keras_3, refuse_xla
-from hvd_compress.tensorflow.collective import GraphCollective
+from hvd_compress.tensorflow.dtypes import scale_tensor, sum_dtype
+from hvd_compress.tensorflow.host import Host
 from hvd_compress.tensorflow.keys import Keys, Place
 from hvd_compress.tensorflow.saving import dumps, loads, saved_tensors
-from hvd_compress.tensorflow.scales import scale_tensor
-from hvd_compress.tensorflow.wire import sum_dtype
-from hvd_compress.worker import Sent, Worker
 
 __all__ = ["Compressor"]
 
@@ -36,10 +30,10 @@ _ordinals = itertools.count()
 
 
 class _Context(NamedTuple):
-    """What `decompress` needs of `compress`: of a dense tensor only its dtype."""
+    """What `decompress` needs of `compress`; of a tensor that goes dense only the spec."""
 
-    place: Place
-    caller: Caller
+    spec: TensorSpec
+    place: Place | None = None
     gathered: tf.Tensor | None = None
     totals: tf.Tensor | None = None
     reduced: tf.Tensor | None = None
@@ -63,12 +57,8 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
     def __init__(self, policy: BySize, *, loss_scale: Any = None) -> None:
         self.policy = policy
         self.loss_scale = loss_scale
-        self._worker = Worker(policy)
         self._keys = Keys()
-        self._sessions: dict[str, Session] = {}
-        self._sent: dict[tuple[str, int], tuple[Sent, GraphCollective]] = {}
-        self._loaded: dict[str, Any] = {}
-        self._scale = 1.0
+        self._host = Host(policy)
         self._ordinal: int | None = None
         # Not started by one of TensorFlow's threads, from which it would take their arithmetic.
         host_thread()
@@ -135,39 +125,37 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         refuse_momentum_twice(codec, caller.settings)
         if self._ordinal is None:
             self._ordinal = next(_ordinals)
+            self._host.commits_late = self.loss_scale is not None
         if type(codec) is Dense and self.loss_scale is None:
             sent = tf.cast(tensor, sum_dtype(codec, place.spec))
-            self._worker.beside[place.key] = Counts(place.spec.nbytes, place.spec.numel * sent.dtype.size)
-            return sent, _Context(place, caller)
-        self._check_loaded(codec, place)
+            counts = Counts(place.spec.nbytes, place.spec.numel * sent.dtype.size)
+            self._host.worker.beside[place.key] = counts
+            return sent, _Context(place.spec)
+        self._host.check_loaded(codec, place)
         with tf.name_scope("hvd_compress"):
-            return self._encode(codec, tensor, place, caller)
+            return self._send(codec, tensor, place, caller)
 
-    def _encode(self, codec: Codec, tensor: tf.Tensor, place: Place, caller: Caller) -> tuple[tf.Tensor, _Context]:
+    def _send(self, codec: Codec, tensor: tf.Tensor, place: Place, caller: Caller) -> tuple[tf.Tensor, _Context]:
         sums = codec.reduction is Reduction.SUM
+        # A group must have one dtype, that of its tensors that go dense.
         shared = sum_dtype(Dense(), place.spec) if caller.grouped else tf.float32
         dtype = sum_dtype(codec, place.spec) if sums else shared
 
         def encode(gradient: Array, scale: Array) -> Sequence[Array]:
-            return self._encode_now(place, caller.process_set, gradient, scale, dtype.name)
+            return self._host.encode(place, caller.process_set, gradient, scale, dtype.name)
 
-        dtypes = [dtype.name, "uint8", "int64"]
-        reduced, row, magnitudes = call(encode, [tensor, scale_tensor(self.loss_scale)], dtypes)
+        arguments, dtypes = [tensor, scale_tensor(self.loss_scale)], [dtype.name, "uint8", "int64"]
+        reduced, row, magnitudes = call(encode, arguments, dtypes)
         name = f"hvd_compress_{self._ordinal}_{place.operation}"
         options = {"process_set": caller.process_set, "ignore_name_scope": True}
-        context = _Context(place, caller)
+        context = _Context(place.spec, place)
         if not sums:
             context = context._replace(gathered=hvd.allgather(row, name=name, **options))
         if codec.shared_every:
-            totals = tf.cond(
-                tf.size(magnitudes) > 0,
-                lambda: hvd.allreduce(magnitudes, op=hvd.Sum, name=f"{name}_magnitudes", **options),
-                lambda: magnitudes,
-            )
-            context = context._replace(totals=totals)
+            context = context._replace(totals=_added_up(magnitudes, f"{name}_magnitudes", options))
         if caller.grouped and dtype != shared:
-            # A group must have one dtype. What is left for it to reduce is not looked at.
             own = hvd.allreduce(reduced, name=f"{name}_sum", **caller.scaling, **options)
+            # What is left for the group to reduce is not looked at.
             context, reduced = context._replace(reduced=own), tf.cast(own[:1] * 0, shared)
         return tf.identity(reduced, name=name), context
 
@@ -194,80 +182,30 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         """
         if ctx is None:
             return tensor
-        place, spec = ctx.place, ctx.place.spec
-        codec = self.policy.for_tensor(place.key, spec)
-        if type(codec) is Dense and self.loss_scale is None:
+        spec, place = ctx.spec, ctx.place
+        if place is None:
             return tf.cast(tensor, spec.dtype)
         reduced = tensor if ctx.reduced is None else ctx.reduced
         gathered = tf.zeros(0, tf.uint8) if ctx.gathered is None else ctx.gathered
         totals = tf.zeros(0, tf.int64) if ctx.totals is None else ctx.totals
 
         def decode(*arrays: Array) -> Sequence[Array]:
-            return (self._decode_now(place, *arrays),)
+            return (self._host.decode(place, *arrays),)
 
         with tf.name_scope("hvd_compress"):
             (result,) = call(decode, [reduced, gathered, totals], [spec.dtype])
             return tf.ensure_shape(result, spec.shape)
 
-    def _encode_now(
-        self, place: Place, process_set: Any, gradient: Array, scale: Array, dtype: str
-    ) -> tuple[Array, Array, Array]:
-        start, ops, collective = perf_counter(), ops_for(gradient), GraphCollective(process_set)
-        self._scale = float(scale)
-        session = self._session(place.key)
-        reduced, sent = self._worker.send(session, place.key, ops, gradient, collective, start)
-        self._sent[place.key, place.turn] = sent, collective
-        magnitudes = sent.pending.magnitudes
-        return (
-            ops.cast(ops.flatten(reduced), dtype),
-            ops.zeros(0, "uint8") if collective.buffer is None else collective.buffer,
-            ops.zeros(0, "int64") if magnitudes is None else magnitudes,
-        )
-
-    def _decode_now(self, place: Place, reduced: Array, gathered: Array, totals: Array) -> Array:
-        sent, collective = self._sent.pop((place.key, place.turn))
-        session = self._session(place.key)
-        if totals.shape[0]:
-            session.count_total(place.key, np.asarray(totals), collective.world_size)
-        if sent.pending.handle is not None:
-            sent = sent._replace(pending=sent.pending._replace(handle=gathered))
-        return self._worker.receive(session, ops_for(reduced), reduced, sent, collective)
-
-    def _session(self, key: str) -> Session:
-        # Calls by name make steps of their own.
-        name = key if key.startswith("call/") else ""
-        if name not in self._sessions:
-            late = self.loss_scale is not None
-            self._sessions[name] = Session((lambda: self._scale) if late else None, overlapping=True)
-            self._load(name)
-        return self._sessions[name]
-
-    def _load(self, name: str) -> None:
-        calls = {key: value for key, value in self._loaded.items() if key.startswith("call/")}
-        own = {name: calls[name]} if name in calls else {}
-        self._sessions[name].load_state_dict(
-            own if name else {key: value for key, value in self._loaded.items() if key not in calls}
-        )
-
-    def _check_loaded(self, codec: Codec, place: Place) -> None:
-        try:
-            self._session(place.key).check_loaded(place.key, codec, place.spec)
-        except ValueError as error:
-            raise ValueError(f"{place.title}: {error}") from error
-
     def stats(self) -> Stats:
         """Return what was sent and how long it took on this rank: a snapshot."""
-        return copy.deepcopy(self._worker.stats)
+        return copy.deepcopy(self._host.worker.stats)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of this rank's residuals and step numbers, as NumPy arrays.
 
         Call it between steps. Every rank has its own: save one for each.
         """
-        tensors = dict(self._loaded)
-        for session in self._sessions.values():
-            tensors.update(session.state_dict(np.array))
-        return {"tensors": tensors}
+        return {"tensors": self._host.state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned on this rank.
@@ -280,9 +218,7 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         """
         loaded = saved_tensors(state_dict)
         self._keys.compare_shapes({key: tuple(value["shape"]) for key, value in loaded.items()})
-        self._loaded = loaded
-        for name in self._sessions:
-            self._load(name)
+        self._host.load(loaded)
 
     def serialize(self) -> bytes:
         """Return the state for ``tf.train.Checkpoint``."""
@@ -291,3 +227,12 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
     def deserialize(self, string_value: bytes) -> None:
         """Go on from what `serialize` returned; errors as `load_state_dict`."""
         self.load_state_dict(loads(string_value))
+
+
+def _added_up(magnitudes: tf.Tensor, name: str, options: dict[str, Any]) -> tf.Tensor:
+    """The sum of counts over the ranks, in the steps in which there are any."""
+    return tf.cond(
+        tf.size(magnitudes) > 0,
+        lambda: hvd.allreduce(magnitudes, op=hvd.Sum, name=name, **options),
+        lambda: magnitudes,
+    )
