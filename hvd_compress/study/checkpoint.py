@@ -11,49 +11,62 @@ import re
 from pathlib import Path
 from typing import Any
 
-import horovod.torch as hvd
-import torch
-
 from hvd_compress.study.errors import UsageError
+from hvd_compress.study.learner import Learner
+from hvd_compress.study.workers import Workers
 
 
-def _name(step: int, rank: int) -> str:
-    return f"step-{step:08d}-rank-{rank}.pt"
+class Checkpoints:
+    """The checkpoints of one rank.
 
-
-def _steps(directory: Path, rank: int) -> list[int]:
-    pattern = re.compile(rf"step-(\d+)-rank-{rank}\.pt")
-    return sorted(int(found[1]) for path in directory.glob("step-*.pt") if (found := pattern.fullmatch(path.name)))
-
-
-def save(directory: Path, step: int, state: dict[str, Any]) -> None:
-    """Write this rank's state after ``step`` steps and drop its older ones; every rank calls it."""
-    rank = hvd.rank()
-    unfinished = directory / f"{_name(step, rank)}.tmp"
-    with unfinished.open("wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, directory / _name(step, rank))
-    hvd.barrier()
-    for old in _steps(directory, rank):
-        if old != step:
-            (directory / _name(old, rank)).unlink()
-
-
-def load(directory: Path) -> dict[str, Any]:
-    """This rank's state of the last step that every rank has; every rank calls it.
-
-    Raises
-    ------
-    UsageError
-        There is no such step; the same sentence on all ranks.
+    Parameters
+    ----------
+    directory : Path
+        Of all ranks, or of this one alone.
+    workers : Workers
+        The ranks that save and load together.
+    kind : type of Learner
+        What knows how to write the files.
     """
-    everyone = hvd.allgather_object(_steps(directory, hvd.rank()), name="study.checkpoint")
-    common = set(everyone[0]).intersection(*everyone)
-    if not common:
-        raise UsageError(
-            f"no checkpoint of {hvd.size()} workers in {directory}; start without --resume, or with as many workers"
-            " as wrote it"
-        )
-    return dict(torch.load(directory / _name(max(common), hvd.rank()), weights_only=True))
+
+    def __init__(self, directory: Path, workers: Workers, kind: type[Learner]) -> None:
+        self._directory, self._workers, self._kind = directory, workers, kind
+
+    def _path(self, step: int) -> Path:
+        return self._directory / f"step-{step:08d}-rank-{self._workers.rank}.{self._kind.suffix}"
+
+    def _steps(self) -> list[int]:
+        pattern = re.compile(rf"step-(\d+)-rank-{self._workers.rank}\.{self._kind.suffix}")
+        names = (pattern.fullmatch(path.name) for path in self._directory.iterdir())
+        return sorted(int(found[1]) for found in names if found)
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        """Write this rank's state after ``step`` steps and drop its older ones; every rank calls it."""
+        path = self._path(step)
+        unfinished = path.with_name(f"{path.name}.tmp")
+        with unfinished.open("wb") as file:
+            self._kind.write(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+        self._workers.barrier()
+        for old in self._steps():
+            if old != step:
+                self._path(old).unlink()
+
+    def load(self) -> dict[str, Any]:
+        """This rank's state of the last step that every rank has; every rank calls it.
+
+        Raises
+        ------
+        UsageError
+            There is no such step; the same sentence on all ranks.
+        """
+        everyone = self._workers.gather(self._steps(), "checkpoint")
+        common = set(everyone[0]).intersection(*everyone)
+        if not common:
+            raise UsageError(
+                f"no checkpoint of {self._workers.size} workers in {self._directory}; start without --resume, or with "
+                "as many workers as wrote it"
+            )
+        return self._kind.read(self._path(max(common)))

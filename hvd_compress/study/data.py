@@ -16,10 +16,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from hvd_compress.study.errors import UsageError
+
+Words = NDArray[np.int64]
 
 UNKNOWN, END = "<unk>", "<eos>"
 VOCABULARY_SIZE = 10_000
@@ -82,10 +84,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def encode(self, lines: Iterable[Sequence[str]]) -> Tensor:
+    def encode(self, lines: Iterable[Sequence[str]]) -> Words:
         """Numbers of all words in a row, int64, shape (words,)."""
         number = {word: i for i, word in enumerate(self.words)}
-        return torch.tensor([number.get(word, 0) for line in lines for word in line], dtype=torch.int64)
+        return np.array([number.get(word, 0) for line in lines for word in line], dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -93,9 +95,9 @@ class Corpus:
     """A text as word numbers (int64, one dimension), split by position."""
 
     vocabulary: Vocabulary
-    train: Tensor
-    validation: Tensor
-    test: Tensor
+    train: Words
+    validation: Words
+    test: Words
 
 
 def load_corpus(path: Path | None = None) -> Corpus:
@@ -116,15 +118,15 @@ def load_corpus(path: Path | None = None) -> Corpus:
     return Corpus(vocabulary, *(vocabulary.encode(part) for part in parts))
 
 
-def columns(tokens: Tensor, count: int, *, rank: int = 0, workers: int = 1) -> Tensor:
+def columns(tokens: Words, count: int, *, rank: int = 0, workers: int = 1) -> Words:
     """A rank's share of a text that is cut into ``count`` equally long columns.
 
     The cut depends on ``count`` alone, so that the ranks together see what one rank with all columns would see.
 
     Parameters
     ----------
-    tokens : Tensor
-        Word numbers, shape (words,); the rest that does not fill all columns is left out.
+    tokens : Words
+        Word numbers, int64, shape (words,); the rest that does not fill all columns is left out.
     count : int
         Columns of all ranks together, the global batch size.
     rank, workers : int
@@ -132,10 +134,10 @@ def columns(tokens: Tensor, count: int, *, rank: int = 0, workers: int = 1) -> T
 
     Returns
     -------
-    Tensor
+    Words
         Shape (words // count, columns of this rank).
     """
     length = len(tokens) // count
-    all_columns = tokens[: length * count].view(count, length)
+    all_columns = tokens[: length * count].reshape(count, length)
     mine = all_columns[rank * count // workers : (rank + 1) * count // workers]
-    return mine.t().contiguous()
+    return np.ascontiguousarray(mine.T)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import horovod.torch as hvd
-from torch import nn
-
 from hvd_compress.codec import Reduction
+from hvd_compress.study.learner import Learner
 from hvd_compress.study.results import StepTime, Traffic
-from hvd_compress.torch import Compressor
+from hvd_compress.study.workers import Workers
 
 # The first steps allocate buffers and fill Horovod's response cache.
 WARM_UP_STEPS = 5
@@ -26,7 +24,7 @@ class Totals(NamedTuple):
     encode_seconds: float = 0.0
     decode_seconds: float = 0.0
     step_seconds: float = 0.0
-    synchronize_seconds: float = 0.0
+    exchange_seconds: float = 0.0
     steps: float = 0
 
     def since(self, earlier: Totals) -> Totals:
@@ -34,7 +32,7 @@ class Totals(NamedTuple):
         return Totals(*(now - then for now, then in zip(self, earlier, strict=True)))
 
 
-def _counted(compression: Compressor) -> Totals:
+def _counted(compression: Any) -> Totals:
     stats = compression.stats()
     gathers = compression.policy.codec.reduction is Reduction.GATHER
     return Totals(
@@ -48,42 +46,42 @@ def _counted(compression: Compressor) -> Totals:
     )
 
 
-def _horovods_own(compression: Any, model: nn.Module) -> Totals:
+def _horovods_own(compression: Any, learner: Learner, workers: Workers) -> Totals:
     """Bytes of one step under Horovod's ``none`` and ``fp16``, which do not count: every parameter is sent."""
-    if hvd.size() == 1:
+    if workers.size == 1:
         return Totals()
-    dense = sum(p.numel() * p.element_size() for p in model.parameters())
-    if compression is not hvd.Compression.fp16:
+    dense = sum(array.nbytes for array in learner.parameters())
+    if compression is not learner.compressions.fp16:
         return Totals(dense, dense)
-    half = sum(p.numel() * 2 for p in model.parameters())
+    half = sum(2 * array.size for array in learner.parameters())
     return Totals(dense, half, dense, half)
 
 
 class Meter:
     """Adds up the steps of a run under any compressor that Horovod accepts."""
 
-    def __init__(self, compression: Any, model: nn.Module) -> None:
+    def __init__(self, compression: Any, learner: Learner, workers: Workers) -> None:
         self._compression = compression
-        self._own_step = _horovods_own(compression, model)
+        self._own_step = _horovods_own(compression, learner, workers)
         self._warm = Totals()
-        self._steps, self._step_seconds, self._synchronize_seconds = 0, 0.0, 0.0
+        self._steps, self._step_seconds, self._exchange_seconds = 0, 0.0, 0.0
 
-    def add_step(self, step_seconds: float, synchronize_seconds: float) -> None:
-        """Another step is done, in so many seconds altogether and inside ``synchronize``."""
+    def add_step(self, step_seconds: float, exchange_seconds: float) -> None:
+        """Another step is done, in so many seconds altogether and with nothing but combining gradients."""
         self._steps += 1
         self._step_seconds += step_seconds
-        self._synchronize_seconds += synchronize_seconds
+        self._exchange_seconds += exchange_seconds
         if self._steps == WARM_UP_STEPS:
             self._warm = self.totals()
 
     def totals(self) -> Totals:
         """Sums over all steps so far."""
-        if isinstance(self._compression, Compressor):
+        if hasattr(self._compression, "stats"):
             counted = _counted(self._compression)
         else:
             counted = Totals(*(value * self._steps for value in self._own_step))
         return counted._replace(
-            step_seconds=self._step_seconds, synchronize_seconds=self._synchronize_seconds, steps=self._steps
+            step_seconds=self._step_seconds, exchange_seconds=self._exchange_seconds, steps=self._steps
         )
 
     def means(self) -> tuple[Traffic, StepTime]:
@@ -92,6 +90,6 @@ class Meter:
         warm = totals.since(self._warm) if self._steps > WARM_UP_STEPS else totals
         steps = max(1, warm.steps)
         encode, decode = warm.encode_seconds / steps, warm.decode_seconds / steps
-        wait = warm.synchronize_seconds / steps - decode
+        wait = warm.exchange_seconds / steps - decode
         traffic = Traffic(*(round(value / steps) for value in warm[:5]))
         return traffic, StepTime(*(1e3 * seconds for seconds in (warm.step_seconds / steps, encode, wait, decode)))

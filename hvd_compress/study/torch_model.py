@@ -1,18 +1,14 @@
-"""The models of the example jobs, by size."""
+"""The language model in PyTorch."""
 
 from __future__ import annotations
-
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from hvd_compress.study.errors import UsageError
+from hvd_compress.study.models import LAYERS, hidden_size
 
 State = tuple[Tensor, Tensor]
-LSTM_SIZES = {"small": 100, "medium": 300, "large": 500}
-LAYERS = 2
 
 
 class LSTMLanguageModel(nn.Module):
@@ -61,12 +57,6 @@ class LSTMLanguageModel(nn.Module):
         return zeros, zeros.clone()
 
 
-def check_size(size: str) -> None:
-    """Raise a UsageError if there is no model of that size."""
-    if size not in LSTM_SIZES:
-        raise UsageError(f"size must be one of {', '.join(LSTM_SIZES)}, got {size!r}")
-
-
 def build_model(size: str, vocabulary_size: int, dropout: float = 0.0) -> LSTMLanguageModel:
     """The language model called ``small``, ``medium`` or ``large``.
 
@@ -75,10 +65,4 @@ def build_model(size: str, vocabulary_size: int, dropout: float = 0.0) -> LSTMLa
     UsageError
         No such size.
     """
-    check_size(size)
-    return LSTMLanguageModel(vocabulary_size, LSTM_SIZES[size], dropout)
-
-
-def parameter_count(model: nn.Module) -> int:
-    """Number of trained values; a shared matrix counts once."""
-    return cast(int, sum(p.numel() for p in model.parameters()))
+    return LSTMLanguageModel(vocabulary_size, hidden_size(size), dropout)

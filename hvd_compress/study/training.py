@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import time
+import zlib
 from typing import Any
 
-import horovod.torch as hvd
-
-from hvd_compress.study import checkpoint
+from hvd_compress.study.checkpoint import Checkpoints
 from hvd_compress.study.config import TrainConfig
 from hvd_compress.study.data import Corpus, load_corpus
 from hvd_compress.study.errors import UsageError
 from hvd_compress.study.evaluation import perplexity
-from hvd_compress.study.models import check_size, parameter_count
+from hvd_compress.study.learner import Learner
+from hvd_compress.study.models import hidden_size
 from hvd_compress.study.progress import headline, reporting, summary
 from hvd_compress.study.results import RunResult
 from hvd_compress.study.trainer import Trainer
-from hvd_compress.study.workers import agree, parameter_crc32
-from hvd_compress.torch import Compression
+from hvd_compress.study.workers import Workers
 
 
-def train(config: TrainConfig) -> RunResult:
+def train(config: TrainConfig, kind: type[Learner]) -> RunResult:
     """Train a language model under a compressor; every rank of the job calls it.
+
+    Parameters
+    ----------
+    config : TrainConfig
+        The same on every rank.
+    kind : type of Learner
+        The framework, from :func:`hvd_compress.study.frameworks.learner_of`.
 
     Returns
     -------
@@ -33,61 +39,71 @@ def train(config: TrainConfig) -> RunResult:
     UsageError
         Something that a person can correct; raised on all ranks alike, before any training.
     """
-    hvd.init()
+    workers = Workers(kind.horovod)
     began = time.monotonic()
-    corpus, compression = _prepare(config)
-    trainer = Trainer(config, corpus, compression)
+    corpus, compression = _prepare(config, kind, workers)
+    trainer = Trainer(config, corpus, compression, kind, workers)
+    checkpoints = Checkpoints(config.checkpoint, workers, kind) if config.checkpoint else None
     if config.resume:
-        _resume(trainer)
-    if hvd.rank() == 0:
-        print(headline(config, parameter_count(trainer.model), hvd.size(), trainer.step), flush=True)
-    _run(trainer)
+        assert checkpoints is not None
+        _resume(trainer, checkpoints)
+    parameters = sum(array.size for array in trainer.learner.parameters())
+    if workers.rank == 0:
+        print(headline(config, parameters, workers.size, trainer.step), flush=True)
+    _run(trainer, checkpoints)
     traffic, milliseconds = trainer.meter.means()
     result = RunResult(
         config=config.as_dict(),
-        workers=hvd.size(),
-        parameters=parameter_count(trainer.model),
+        workers=workers.size,
+        parameters=parameters,
         curve=tuple(trainer.curve),
-        test_perplexity=perplexity(trainer.model, corpus.test),
+        test_perplexity=perplexity(trainer.learner, workers, corpus.test),
         traffic=traffic,
         milliseconds=milliseconds,
         seconds=time.monotonic() - began,
-        parameter_crc32=parameter_crc32(trainer.model),
+        parameter_crc32=tuple(workers.gather(_crc32(trainer.learner), "crc32")),
     )
-    if hvd.rank() == 0:
+    if workers.rank == 0:
         print(summary(result), flush=True)
         if config.out:
             print(f"result: {result.save(config.out)}", flush=True)
     return result
 
 
-def _prepare(config: TrainConfig) -> tuple[Corpus, Any]:
+def _crc32(learner: Learner) -> int:
+    crc = 0
+    for array in learner.parameters():
+        crc = zlib.crc32(array.tobytes(), crc)
+    return crc
+
+
+def _prepare(config: TrainConfig, kind: type[Learner], workers: Workers) -> tuple[Corpus, Any]:
     """Text and compressor, or the same error on all ranks."""
     corpus, compression, error = None, None, None
     try:
-        check_size(config.size)
-        compression = _compression(config.compression)
+        hidden_size(config.size)
+        compression = _compression(config.compression, kind)
         corpus = load_corpus(config.data)
-        _check_shares(config, corpus)
+        _check_shares(config, corpus, workers.size)
         _make_folders(config)
     except UsageError as caught:
         error = str(caught)
-    agree(error)
+    workers.agree(error)
     assert corpus is not None
     return corpus, compression
 
 
-def _compression(text: str) -> Any:
+def _compression(text: str, kind: type[Learner]) -> Any:
     try:
-        return Compression.from_config(text)
+        return kind.compressions.from_config(text)
     except (TypeError, ValueError) as error:
         raise UsageError(f"compression {text!r}: {error}") from error
 
 
-def _check_shares(config: TrainConfig, corpus: Corpus) -> None:
-    if config.batch_size % hvd.size():
+def _check_shares(config: TrainConfig, corpus: Corpus, workers: int) -> None:
+    if config.batch_size % workers:
         raise UsageError(
-            f"batch_size must be a multiple of the number of workers, got {config.batch_size} for {hvd.size()} workers"
+            f"batch_size must be a multiple of the number of workers, got {config.batch_size} for {workers} workers"
         )
     needed = config.batch_size * (config.sequence_length + 1)
     if len(corpus.train) < needed:
@@ -107,14 +123,12 @@ def _make_folders(config: TrainConfig) -> None:
             raise UsageError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
 
 
-def _resume(trainer: Trainer) -> None:
-    directory = trainer.config.checkpoint
-    assert directory is not None
-    saved = checkpoint.load(directory)
+def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
+    saved = checkpoints.load()
     now, then = trainer.trajectory, saved["trajectory"]
     differing = [name for name in now if now[name] != then.get(name)]
-    agree(
-        f"the checkpoint in {directory} was written with "
+    trainer.workers.agree(
+        f"the checkpoint in {trainer.config.checkpoint} was written with "
         + ", ".join(f"{name} {then.get(name)} (now {now[name]})" for name in differing)
         + "; resume with the same settings"
         if differing
@@ -123,16 +137,16 @@ def _resume(trainer: Trainer) -> None:
     trainer.load_state_dict(saved)
 
 
-def _run(trainer: Trainer) -> None:
-    config, silent = trainer.config, hvd.rank() != 0
+def _run(trainer: Trainer, checkpoints: Checkpoints | None) -> None:
+    config, silent = trainer.config, trainer.workers.rank != 0
     seen = ""
     with reporting(config.compression, config.steps, trainer.step, silent=silent) as reporter:
         while trainer.step < config.steps:
             loss = trainer.train_step()
             if trainer.step % config.evaluate_every == 0:
                 seen = f", validation perplexity {trainer.look().validation_perplexity:.1f}"
-            if config.checkpoint and (trainer.step % config.checkpoint_every == 0 or trainer.step == config.steps):
-                checkpoint.save(config.checkpoint, trainer.step, trainer.state_dict())
+            if checkpoints and (trainer.step % config.checkpoint_every == 0 or trainer.step == config.steps):
+                checkpoints.save(trainer.step, trainer.state_dict())
             reporter.advance(trainer.step, f"loss {loss:.2f}{seen}")
     if trainer.loss_steps:
         trainer.look()

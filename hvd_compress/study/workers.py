@@ -1,49 +1,57 @@
-"""Small agreements between the ranks of a job."""
+"""The ranks of a job, and their small agreements."""
 
 from __future__ import annotations
 
 import sys
-import zlib
-from collections.abc import Callable
-from typing import cast
-
-import horovod.torch as hvd
-from torch import Tensor, nn
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hvd_compress.study.errors import UsageError
 
 WRONG_USAGE = 2
 
 
-def agree(error: str | None) -> None:
-    """End the job on every rank if any rank has met an error, instead of leaving the others to wait for it.
+class Workers:
+    """All ranks of this job; the methods must be called by each of them at the same place.
 
-    Every rank must call it at the same place, with its error or None.
-
-    Raises
-    ------
-    UsageError
-        The error of the lowest rank that has one, the same on all ranks.
+    Parameters
+    ----------
+    horovod : ModuleType
+        ``horovod.torch`` or ``horovod.tensorflow``, whichever the job uses; it is initialised.
     """
-    errors = [text for text in hvd.allgather_object(error, name="study.agree") if text is not None]
-    if errors:
-        raise UsageError(errors[0])
+
+    def __init__(self, horovod: Any) -> None:
+        horovod.init()
+        self._horovod = horovod
+        self.rank: int = horovod.rank()
+        self.size: int = horovod.size()
+
+    def gather(self, value: Any, name: str) -> list[Any]:
+        """Every rank's value, in rank order."""
+        return list(self._horovod.allgather_object(value, name=f"study.{name}"))
+
+    def total(self, values: Sequence[float], name: str) -> list[float]:
+        """Sums over all ranks, the same on each."""
+        return [sum(column) for column in zip(*self.gather(list(values), name), strict=True)]
+
+    def agree(self, error: str | None) -> None:
+        """End the job on every rank if any rank has met an error, instead of leaving the others to wait for it.
+
+        Raises
+        ------
+        UsageError
+            The error of the lowest rank that has one, the same on all ranks.
+        """
+        errors = [text for text in self.gather(error, "agree") if text is not None]
+        if errors:
+            raise UsageError(errors[0])
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self._horovod.barrier()
 
 
-def total(values: Tensor, name: str) -> Tensor:
-    """Sum over all ranks, the same on each."""
-    return cast(Tensor, hvd.allreduce(values, op=hvd.Sum, name=f"study.{name}"))
-
-
-def parameter_crc32(model: nn.Module) -> tuple[int, ...]:
-    """A checksum of all parameters for each rank, in rank order."""
-    crc = 0
-    for parameter in model.parameters():
-        crc = zlib.crc32(parameter.detach().numpy().tobytes(), crc)
-    return tuple(hvd.allgather_object(crc, name="study.crc32"))
-
-
-def run_on_all_ranks(command: Callable[[], object]) -> int:
+def run_on_all_ranks(command: Callable[[], object], horovod: Any) -> int:
     """Run a job's command on this rank; returns the exit status.
 
     An error in the use is printed by rank 0 alone, as one sentence, and gives status 2 on all ranks. It is agreed on
@@ -52,9 +60,9 @@ def run_on_all_ranks(command: Callable[[], object]) -> int:
     try:
         command()
     except UsageError as error:
-        hvd.init()
-        if hvd.rank() == 0:
+        workers = Workers(horovod)
+        if workers.rank == 0:
             print(f"error: {error}", file=sys.stderr, flush=True)
-        hvd.barrier()
+        workers.barrier()
         return WRONG_USAGE
     return 0

@@ -1,16 +1,36 @@
-"""A training run that takes seconds, for the tests of the main job."""
+"""Training runs that take seconds, for the tests of the training scripts; what stands here runs on the ranks too."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import runpy
+import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import pytest
+
+from hvd_compress.study.checkpoint import Checkpoints
 from hvd_compress.study.config import TrainConfig
 from hvd_compress.study.data import read_lines
+from hvd_compress.study.errors import UsageError
+from hvd_compress.study.frameworks import Framework, learner_of
+from hvd_compress.study.results import RunResult
+from hvd_compress.study.trainer import Trainer
+from hvd_compress.study.training import train
 
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 VERSES = 80
 
 LIMIT_SECONDS = 300.0
 """How long a launch of a few runs may take; less than 20 on an idle machine, but a test suite may not have one."""
+
+
+class Interrupted(Exception):
+    """Ends a run in the middle."""
 
 
 def short_run(folder: Path) -> TrainConfig:
@@ -18,3 +38,50 @@ def short_run(folder: Path) -> TrainConfig:
     text = folder / "verses.txt"
     text.write_text("\n".join(read_lines()[:VERSES]), encoding="utf-8")
     return TrainConfig(data=text, steps=20, batch_size=8, sequence_length=12, dropout=0.2, evaluate_every=5)
+
+
+def trained(framework: Framework, configs: list[TrainConfig]) -> list[RunResult]:
+    """Train with each of the settings, one after the other."""
+    return [train(config, learner_of(framework)) for config in configs]
+
+
+def straight_and_interrupted(framework: Framework, configs: list[TrainConfig]) -> list[RunResult]:
+    """Return the results of all steps in one go, and leave checkpoints of runs that end after 10 steps."""
+    save = Checkpoints.save
+
+    def save_and_stop(self: Checkpoints, step: int, state: dict[str, Any]) -> None:
+        save(self, step, state)
+        if step == 10:
+            raise Interrupted
+
+    straight = trained(framework, [replace(config, checkpoint=None) for config in configs])
+    for config in configs:
+        with mock.patch.object(Checkpoints, "save", save_and_stop), pytest.raises(Interrupted):
+            trained(framework, [replace(config, checkpoint_every=5)])
+    return straight
+
+
+def resumed(framework: Framework, configs: list[TrainConfig]) -> list[RunResult]:
+    """Return the results of the runs that `straight_and_interrupted` left."""
+    results = []
+    for config in configs:
+        with mock.patch.object(Trainer, "train_step", autospec=True, side_effect=Trainer.train_step) as step:
+            results += trained(framework, [replace(config, resume=True)])
+        assert step.call_count == 10
+    return results
+
+
+def refusal(framework: Framework, config: TrainConfig) -> str:
+    """Return what a run says that cannot work."""
+    with pytest.raises(UsageError) as caught:
+        trained(framework, [config])
+    return str(caught.value)
+
+
+def answers_to(script: str, wrong_lines: list[list[str]]) -> list[tuple[int, str]]:
+    """Return exit status and message of a training script for each command line."""
+    main, answers = runpy.run_path(str(SCRIPTS / script))["main"], []
+    for line in wrong_lines:
+        with contextlib.redirect_stderr(io.StringIO()) as printed, mock.patch.object(sys, "argv", [script, *line]):
+            answers.append((main(), printed.getvalue()))
+    return answers

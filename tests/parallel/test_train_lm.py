@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-import runpy
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from hvd_compress.launch import Launcher, run_workers
 from hvd_compress.study.config import TrainConfig
-from hvd_compress.study.results import RunResult
 from tests.parallel.own_launch import run
-from tests.parallel.short_run import LIMIT_SECONDS, short_run
+from tests.parallel.short_run import LIMIT_SECONDS, SCRIPTS, answers_to, short_run, trained
 
 pytestmark = pytest.mark.own_launch
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "train_lm.py"
+SCRIPT = SCRIPTS / "train_lm.py"
 
 
 @pytest.fixture
@@ -30,15 +25,11 @@ def config(tmp_path: Path) -> TrainConfig:
     return short_run(tmp_path)
 
 
-def trained(*configs: TrainConfig) -> list[RunResult]:
-    from hvd_compress.study.training import train
-
-    return [train(config) for config in configs]
-
-
 def test_four_workers_together_learn_what_one_worker_learns(config: TrainConfig) -> None:
     config = replace(config, dropout=0.0)
-    alone, together = (run(trained, config, workers=workers, seconds=LIMIT_SECONDS)[0][0] for workers in (1, 4))
+    alone, together = (
+        run(trained, "torch", [config], workers=workers, seconds=LIMIT_SECONDS)[0][0] for workers in (1, 4)
+    )
     assert alone.curve[-1].validation_perplexity < alone.curve[0].validation_perplexity
     for point, expected in zip(together.curve, alone.curve, strict=True):
         assert point.train_loss == pytest.approx(expected.train_loss, rel=1e-4)
@@ -49,7 +40,7 @@ def test_four_workers_together_learn_what_one_worker_learns(config: TrainConfig)
 def test_bytes_and_ratios_are_those_of_the_compressor(config: TrainConfig, workers: int) -> None:
     texts = ("none", "fp16", "topk:density=0.01", "cast:dtype=float16")
     configs = [replace(config, compression=text, steps=8) for text in texts]
-    for results in run(trained, *configs, workers=workers, seconds=LIMIT_SECONDS):
+    for results in run(trained, "torch", configs, workers=workers, seconds=LIMIT_SECONDS):
         none, half, topk, cast = (result.traffic for result in results)
         assert all(result.parameters_equal for result in results)
         assert len(results[0].parameter_crc32) == workers
@@ -62,14 +53,6 @@ def test_bytes_and_ratios_are_those_of_the_compressor(config: TrainConfig, worke
         assert cast.compressed_ratio == pytest.approx(2.0)
         assert cast.gathered_bytes == 0
         assert results[2].curve[-1].sent_bytes == 8 * topk.sent_bytes
-
-
-def answers_to(wrong_lines: list[list[str]]) -> list[tuple[int, str]]:
-    main, answers = runpy.run_path(str(SCRIPT))["main"], []
-    for line in wrong_lines:
-        with contextlib.redirect_stderr(io.StringIO()) as printed, mock.patch.object(sys, "argv", ["train_lm", *line]):
-            answers.append((main(), printed.getvalue()))
-    return answers
 
 
 def test_wrong_usage_is_one_sentence_by_rank_0_and_status_2_on_all_ranks(config: TrainConfig, tmp_path: Path) -> None:
@@ -87,7 +70,7 @@ def test_wrong_usage_is_one_sentence_by_rank_0_and_status_2_on_all_ranks(config:
         "resume needs": ["--resume"],
         "no checkpoint of 2 workers": ["--data", str(config.data), "--checkpoint", str(tmp_path / "none"), "--resume"],
     }
-    first, second = run(answers_to, list(expected.values()), seconds=LIMIT_SECONDS)
+    first, second = run(answers_to, SCRIPT.name, list(expected.values()), seconds=LIMIT_SECONDS)
     assert second == [(2, "")] * len(expected)
     for part, (status, text) in zip(expected, first, strict=True):
         assert status == 2

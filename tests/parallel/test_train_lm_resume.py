@@ -5,54 +5,18 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import pytest
 
 from hvd_compress.study.config import TrainConfig
-from hvd_compress.study.errors import UsageError
 from hvd_compress.study.results import RunResult
 from tests.parallel.own_launch import run
-from tests.parallel.short_run import LIMIT_SECONDS, short_run
+from tests.parallel.short_run import LIMIT_SECONDS, refusal, resumed, short_run, straight_and_interrupted, trained
 
 pytestmark = pytest.mark.own_launch
 
 RESUMED = ("none", "topk:density=0.01", "randomk:density=0.05")
 Results = dict[str, list[RunResult]]
-
-
-class Interrupted(Exception):
-    """Ends a run in the middle."""
-
-
-def straight_and_interrupted(configs: list[TrainConfig]) -> list[RunResult]:
-    from hvd_compress.study import checkpoint, training
-
-    save = checkpoint.save
-
-    def save_and_stop(directory: Path, step: int, state: dict[str, Any]) -> None:
-        save(directory, step, state)
-        if step == 10:
-            raise Interrupted
-
-    straight = [training.train(replace(config, checkpoint=None)) for config in configs]
-    for config in configs:
-        with mock.patch.object(checkpoint, "save", save_and_stop), pytest.raises(Interrupted):
-            training.train(replace(config, checkpoint_every=5))
-    return straight
-
-
-def resumed(configs: list[TrainConfig]) -> list[RunResult]:
-    from hvd_compress.study.trainer import Trainer
-    from hvd_compress.study.training import train
-
-    results = []
-    for config in configs:
-        with mock.patch.object(Trainer, "train_step", autospec=True, side_effect=Trainer.train_step) as step:
-            results.append(train(replace(config, resume=True)))
-        assert step.call_count == 10
-    return results
 
 
 @pytest.fixture(scope="module", params=["mpi", "gloo"])
@@ -61,14 +25,14 @@ def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("resume")
     config = short_run(folder)
     configs = [replace(config, compression=text, checkpoint=folder / text.partition(":")[0]) for text in RESUMED]
-    straight = run(straight_and_interrupted, configs, launcher=request.param, seconds=LIMIT_SECONDS)
+    straight = run(straight_and_interrupted, "torch", configs, launcher=request.param, seconds=LIMIT_SECONDS)
     for config in configs:
         assert config.checkpoint is not None
         names = {path.name for path in config.checkpoint.iterdir()}
         assert names == {"step-00000010-rank-0.pt", "step-00000010-rank-1.pt"}
         # The job may also die while it saves: then only one rank has written its file.
         shutil.copy(config.checkpoint / "step-00000010-rank-1.pt", config.checkpoint / "step-00000011-rank-0.pt")
-    again = run(resumed, configs, launcher=request.param, seconds=LIMIT_SECONDS)
+    again = run(resumed, "torch", configs, launcher=request.param, seconds=LIMIT_SECONDS)
     return by_compression(straight), by_compression(again)
 
 
@@ -85,27 +49,15 @@ def test_resume_equals_no_interruption_bit_for_bit(pairs: tuple[Results, Results
         assert again.test_perplexity == straight.test_perplexity
 
 
-def resumed_otherwise(config: TrainConfig, folder: Path) -> str:
-    from hvd_compress.study.training import train
-
-    train(replace(config, steps=2, checkpoint=folder))
-    with pytest.raises(UsageError) as caught:
-        train(replace(config, steps=2, checkpoint=folder, resume=True, seed=5))
-    return str(caught.value)
+def resumed_otherwise(config: TrainConfig) -> str:
+    trained("torch", [config])
+    return refusal("torch", replace(config, resume=True, seed=5))
 
 
 def test_checkpoint_is_refused_under_other_settings_or_workers(tmp_path: Path) -> None:
-    config = short_run(tmp_path)
-    messages = run(resumed_otherwise, config, tmp_path / "checkpoint", seconds=LIMIT_SECONDS)
+    config = replace(short_run(tmp_path), steps=2, checkpoint=tmp_path / "checkpoint")
+    messages = run(resumed_otherwise, config, seconds=LIMIT_SECONDS)
     assert messages[0] == messages[1]
     assert "seed 0 (now 5); resume with the same settings" in messages[0]
-    (message,) = run(refusal_to_resume, config, tmp_path / "checkpoint", workers=1)
+    (message,) = run(refusal, "torch", replace(config, resume=True), workers=1)
     assert "workers 2 (now 1)" in message
-
-
-def refusal_to_resume(config: TrainConfig, folder: Path) -> str:
-    from hvd_compress.study.training import train
-
-    with pytest.raises(UsageError) as caught:
-        train(replace(config, steps=2, checkpoint=folder, resume=True))
-    return str(caught.value)
