@@ -113,8 +113,12 @@ def refuse_keras_3() -> None:
 
 
 def _frames() -> Iterator[FrameType]:
-    """Frames from the compressor's caller up to the user's code."""
+    """Horovod's frames from its call of the compressor up to the user's code."""
     frame: FrameType | None = sys._getframe(3)
+    # Users may wrap compressors in functions of their own.
+    for _ in range(_DEPTH):
+        if frame is not None and frame.f_globals.get("__name__") != _HOROVOD:
+            frame = frame.f_back
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module == _HOROVOD or module.startswith(("horovod._keras", _OURS)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -76,6 +77,55 @@ def mixed_up() -> list[str]:
         optimizer._compression.compress(torch.zeros(40, 40))
     said.append(str(caught.value))
     return said
+
+
+BOTH = [TOPK, "dgc:density=0.1", "qsgd", "jointsq:bits_per_entry=1.0", "randomk:density=0.1", "cast:dtype=float16"]
+
+
+def handed_over(framework: str) -> list[bytes]:
+    """Exchange the same gradients by name; return what the skin hands to Horovod, payload after payload."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    hvd = importlib.import_module(f"horovod.{framework}")
+    skin = importlib.import_module(f"hvd_compress.{framework}")
+    if framework == "torch":
+        from torch import from_numpy as tensor_of
+
+        from hvd_compress.torch.collective import HorovodCollective as Collective
+    else:
+        from tensorflow import constant as tensor_of
+
+        from hvd_compress.tensorflow.collective import GraphCollective as Collective
+    hvd.init()
+    seen: list[bytes] = []
+    allgather = Collective.allgather
+
+    def watched(self: Any, buffer: Any, name: str) -> Any:
+        seen.append(np.asarray(buffer).tobytes())
+        return allgather(self, buffer, name)
+
+    Collective.allgather = watched
+    for config in BOTH:
+        compression = skin.Compression.from_config(config)
+        compress = compression.compress
+
+        def summed(tensor: Any, compress: Any = compress) -> Any:
+            reduced, context = compress(tensor)
+            seen.append(np.asarray(reduced).reshape(-1).tobytes())
+            return reduced, context
+
+        compression.compress = summed
+        for step in range(3):
+            gradient = tensor_of(gradients_of(step, hvd.rank())[0])
+            hvd.allreduce(gradient, name="layer/w", compression=compression)
+    return seen
+
+
+def test_both_skins_hand_the_same_bytes_to_horovod() -> None:
+    ours, theirs = (own_launch.run(handed_over, framework) for framework in ("tensorflow", "torch"))
+    gathered = sum(not config.startswith(("randomk", "cast")) for config in BOTH)
+    assert len(ours[0]) == 3 * (len(BOTH) + gathered)
+    assert ours == theirs
+    assert ours[0] != ours[1]
 
 
 def test_automatic_clustering_by_xla() -> None:

@@ -210,27 +210,3 @@ def test_not_finite_on_one_rank_is_not_finite_on_all_and_harms_no_residual(
 def test_empty_tensor(hvd: Any) -> None:
     compression = Compression.from_config("topk:density=0.1,min_elements=0,min_ndim=0")
     assert hvd.allreduce(tf.zeros((0, 4)), name="x", compression=compression).shape == (0, 4)
-
-
-def test_bytes_are_those_of_the_torch_skin(hvd: Any) -> None:
-    """Both hand the same buffer to the allgather, for the same name, step and rank."""
-    import torch
-
-    from hvd_compress.ops import ops_for
-    from hvd_compress.policy import compose_config
-    from hvd_compress.session import Session
-    from hvd_compress.tensorflow.collective import GraphCollective
-    from hvd_compress.worker import Worker
-
-    for config in (TOPK, "dgc:density=0.1", "qsgd", "jointsq:bits_per_entry=1.0", "randomk:density=0.1"):
-        sent = []
-        for make in (torch.from_numpy, np.array, tf.constant):
-            worker, session = Worker(compose_config(config)), Session()
-            for number in range(3):
-                gradient = make(noise(number, 1, 0))
-                collective = GraphCollective(hvd.global_process_set)
-                reduced, _ = worker.send(session, "call/x", ops_for(gradient), gradient, collective, 0.0)
-                session.received(False)
-            row = reduced if collective.buffer is None else collective.buffer
-            sent.append(np.asarray(row).tobytes())
-        assert sent[0] == sent[1] == sent[2]
