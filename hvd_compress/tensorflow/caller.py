@@ -41,6 +41,8 @@ class Caller(NamedTuple):
         The arguments of the reduction, by name.
     settings : dict
         Of the optimizer, where one is calling; else empty.
+    scaler : object
+        The loss scaler that is calling the optimizer, or None.
     """
 
     variables: Sequence[Any] | None
@@ -51,6 +53,7 @@ class Caller(NamedTuple):
     grouped: bool
     scaling: dict[str, Any]
     settings: dict[str, Any]
+    scaler: Any
 
 
 def find_caller(tensor: tf.Tensor) -> Caller:
@@ -61,7 +64,8 @@ def find_caller(tensor: tf.Tensor) -> Caller:
     ValueError
         If Horovod is not calling, the operation has no name, or its reduction cannot be compressed.
     """
-    frames = list(_frames())
+    passed = list(_frames())
+    frames = [frame for frame in passed if _module(frame).startswith((_HOROVOD, "horovod._keras", _OURS))]
     call = next((frame for frame in frames if _name(frame) in ("allreduce", "grouped_allreduce")), None)
     if call is None:
         raise ValueError("compress must be called by Horovod's allreduce: pass the compressor as compression=")
@@ -77,20 +81,22 @@ def find_caller(tensor: tf.Tensor) -> Caller:
                 f"hvd.{_name(call)}: name must be given when a compressor is, because it keys the residual"
             )
         name = f"{name}.{place}" if grouped else name
-        return Caller(None, (), 0, name, process_set, grouped, scaling, {})
+        return Caller(None, (), 0, name, process_set, grouped, scaling, {}, None)
     # The loops of both ways have their own variable for it.
     position = _local(frames, "index_group")[place] if grouped else _local(_with(frames, "grad"), "i")
     owners = (_settings(frame.f_locals["self"]) for frame in frames if "self" in frame.f_locals)
     settings = next((settings for settings in owners if settings), {})
     variables, gradients = reducing.f_locals["vars"], reducing.f_locals["grads"]
-    return Caller(variables, gradients, position, "", process_set, grouped, scaling, settings)
+    callers = (frame.f_locals["self"] for frame in _with(passed, "self"))
+    scaler = next((caller for caller in callers if type(caller).__name__.startswith("LossScaleOptimizer")), None)
+    return Caller(variables, gradients, position, "", process_set, grouped, scaling, settings, scaler)
 
 
 def refuse_xla() -> None:
     """Raise ``ValueError`` if a function is being traced for XLA, which Horovod's collectives cannot be part of."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
+        module = _module(frame)
         traces = module.endswith("eager.polymorphic_function.polymorphic_function")
         if traces and getattr(frame.f_locals.get("self"), "_jit_compile", None):
             raise ValueError("compression does not work in a function of XLA: set jit_compile=False")
@@ -104,7 +110,7 @@ def refuse_keras_3() -> None:
         if frame is None:
             return
         optimizer = frame.f_locals.get("self")
-        if frame.f_globals.get("__name__") == "horovod._keras" and hasattr(optimizer, "stateless_apply"):
+        if _module(frame) == "horovod._keras" and hasattr(optimizer, "stateless_apply"):
             raise ValueError(
                 "horovod's DistributedOptimizer reduces nothing with Keras 3: use hvd_compress.keras."
                 "DistributedOptimizer(optimizer, compression=...), or Keras 2 (tf_keras with TF_USE_LEGACY_KERAS=1)"
@@ -113,19 +119,19 @@ def refuse_keras_3() -> None:
 
 
 def _frames() -> Iterator[FrameType]:
-    """Horovod's frames from its call of the compressor up to the user's code."""
+    """Frames from Horovod's call of the compressor up to the user's code."""
     frame: FrameType | None = sys._getframe(3)
     # Users may wrap compressors in functions of their own.
     for _ in range(_DEPTH):
-        if frame is not None and frame.f_globals.get("__name__") != _HOROVOD:
+        if frame is not None and _module(frame) != _HOROVOD:
             frame = frame.f_back
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module == _HOROVOD or module.startswith(("horovod._keras", _OURS)):
-            yield frame
-        elif not module.startswith(_PASSED):
-            return
+    while frame is not None and _module(frame).startswith(_PASSED):
+        yield frame
         frame = frame.f_back
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _name(frame: FrameType) -> str:

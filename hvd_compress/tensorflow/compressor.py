@@ -50,8 +50,8 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         From :func:`hvd_compress.compose`.
     loss_scale : LossScaleOptimizer, tf.Variable or callable, optional
         Where the current loss scale is read, if gradients are exchanged scaled. A step with an overflow on any rank
-        then leaves every residual as it was, and residuals follow the scale. Takes twice the memory for state. May be
-        set later, before the first step.
+        then leaves every residual as it was, and residuals follow the scale. Takes twice the memory for state. A
+        LossScaleOptimizer of Keras is found by itself; may be set until the first step.
     """
 
     def __init__(self, policy: BySize, *, loss_scale: Any = None) -> None:
@@ -125,6 +125,7 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         refuse_momentum_twice(codec, caller.settings)
         if self._ordinal is None:
             self._ordinal = next(_ordinals)
+            self.loss_scale = caller.scaler if self.loss_scale is None else self.loss_scale
             self._host.commits_late = self.loss_scale is not None
         if type(codec) is Dense and self.loss_scale is None:
             sent = tf.cast(tensor, sum_dtype(codec, place.spec))

@@ -17,7 +17,7 @@ def dot_model(keras: Any) -> Any:
 
     class Dot(keras.layers.Layer):  # type: ignore[misc]
         def build(self, shape: Any) -> None:
-            if self.built:
+            if hasattr(self, "parts"):
                 return
             self.parts = [
                 self.add_weight(name=f"w{i}", shape=shape, initializer="zeros") for i, shape in enumerate(SHAPES)

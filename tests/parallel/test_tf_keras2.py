@@ -124,7 +124,6 @@ def test_overflow_on_one_rank_skips_the_step_on_all(
     optimizer = tf_keras.mixed_precision.LossScaleOptimizer(
         hk.DistributedOptimizer(sgd(legacy), compression=compression), initial_scale=1024.0, dynamic_growth_steps=3
     )
-    compression.loss_scale = optimizer
     model.compile(optimizer, mean_of_output)
     inputs = batches(rank, 0, STEPS)
     if rank == 1:
@@ -135,6 +134,7 @@ def test_overflow_on_one_rank_skips_the_step_on_all(
         for i, weight in enumerate(expected):
             weight -= np.float32(LR) * reference.reduce(str(i), [noise(step, r, i) for r in range(world)])
     assert_weights(model.get_weights(), expected, gather)
+    assert compression.loss_scale is optimizer
     assert len({int(n) for n in gather(int(optimizer.iterations))}) == 1
     residual = compression.state_dict()["tensors"]["0"]
     np.testing.assert_allclose(
@@ -158,7 +158,6 @@ def test_every_generation_of_optimizers_with_mixed_precision(
         optimizer = tf_keras.mixed_precision.LossScaleOptimizer(
             hk.DistributedOptimizer(getattr(optimizers, kind)(0.01), compression=compression), initial_scale=64.0
         )
-        compression.loss_scale = optimizer
         layers = [tf_keras.layers.Dense(64, activation="tanh"), tf_keras.layers.Dense(40, dtype="float32")]
         model = tf_keras.Sequential([tf_keras.Input((40,)), *layers])
         model.compile(optimizer, "mse")
