@@ -44,7 +44,8 @@ def pins() -> list[str]:
 def digest() -> str:
     """Return what .venv depends on in this checkout, as one word; a .venv cannot move, so its place is part of it."""
     scripts = [SCRIPTS / f"{name}.py" for name in ("environment", "horovod_corrections", "horovod_wheel", "openmpi")]
-    files = [*scripts, SCRIPTS / "requirements.txt", ROOT / "setup.py"]
+    kernels = sorted((ROOT / "hvd_compress" / "native").glob("*.[chi]*"))
+    files = [*scripts, SCRIPTS / "requirements.txt", ROOT / "setup.py", *kernels]
     return hashlib.sha256(b"\0".join([str(ROOT).encode(), *(file.read_bytes() for file in files)])).hexdigest()
 
 
@@ -109,7 +110,7 @@ def make() -> None:
     ).splitlines()[-1]
     steps.run(
         "Installing Horovod and hvd_compress",
-        "10 s",
+        "40 s",
         [*PIP, "install", "--no-deps", "--force-reinstall", wheel],
         [*PIP, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
         [str(PYTHON), str(SCRIPTS / "openmpi.py"), str(VENV)],

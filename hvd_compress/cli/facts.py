@@ -20,6 +20,7 @@ from typing import Any
 from hvd_compress import __version__, ops
 from hvd_compress.cli.probe import import_errors, library_flags
 from hvd_compress.launch import Launcher, LaunchError, worker_command
+from hvd_compress.native import kernels as native
 
 __all__ = ["collect"]
 
@@ -47,7 +48,7 @@ def collect() -> dict[str, Any]:
             "compiler": _compiler(),
             "backends": {name: {"error": works[f"hvd_compress.ops._{name}"]} for name in backends},
             "skins": {name: {"error": works[f"hvd_compress.{name}"]} for name in skins},
-            "native_kernels": [],
+            "native_kernels": native and {"instruction_set": native.isa(), "threads": native.threads()},
             "horovod": _horovod({name: future.result() for name, future in libraries.items()}),
             "launchers": {name: _launcher(name) for name in LAUNCHERS},
             "cores": {

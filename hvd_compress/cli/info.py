@@ -50,7 +50,9 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield "", "system", facts["platform"]
     for name, state in facts["backends"].items():
         yield "backends" if name == next(iter(facts["backends"])) else "", name, _state(state)
-    yield "", "native kernels", ", ".join(facts["native_kernels"]) or "none in this version"
+    native = facts["native_kernels"]
+    built = native and "{instruction_set}, {threads} threads".format(**native)
+    yield "", "native kernels", built or "not built: the frameworks' own operations are used"
     for name, state in facts["skins"].items():
         yield "", f"hvd_compress.{name}", _state(state)
     yield from _horovod_rows(facts["horovod"])

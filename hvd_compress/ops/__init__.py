@@ -31,16 +31,15 @@ def ops_for(x: Any) -> Kernels:
 
 def _find(x: Any) -> Kernels:
     if "numpy" in sys.modules:
-        from hvd_compress.ops._numpy import NumpyOps
+        from hvd_compress.ops._numpy import numpy_ops
 
-        numpy_ops = NumpyOps()
         if numpy_ops.owns(x):
             return numpy_ops
     if "torch" in sys.modules:
-        from hvd_compress.ops._torch import TorchOps
+        from hvd_compress.ops._torch import torch_ops
 
         if isinstance(x, sys.modules["torch"].Tensor):
-            return TorchOps(x.device)
+            return torch_ops(x.device)
     if "tensorflow" in sys.modules:
         from hvd_compress.ops._tensorflow import TensorflowOps
 

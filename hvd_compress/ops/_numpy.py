@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hvd_compress import native
 from hvd_compress.ops.base import Array
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.ops.native import NativeKernels
 
-__all__ = ["NumpyOps"]
+__all__ = ["NumpyOps", "numpy_ops"]
 
 T = TypeVar("T")
 
@@ -195,3 +197,15 @@ def _round_to_bfloat16(x: Array) -> Array:
     with np.errstate(over="ignore"):
         rounded = (bits + (0x7FFF + ((bits >> 16) & 1))) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(x), np.float32(np.nan), rounded.astype(np.uint32).view(np.float32))
+
+
+class _NativeNumpyOps(NativeKernels, NumpyOps):
+    def as_numpy(self, x: Array) -> Array:
+        return np.asarray(x)
+
+    def from_numpy(self, x: Array) -> Array:
+        return x
+
+
+numpy_ops = NumpyOps() if native.kernels is None else _NativeNumpyOps()
+"""The operations of NumPy arrays here."""

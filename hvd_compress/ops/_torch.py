@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 
 import torch
 
+from hvd_compress import native
 from hvd_compress.ops.base import Array
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.ops.native import NativeKernels
 
-__all__ = ["TorchOps"]
+__all__ = ["TorchOps", "torch_ops"]
 
 T = TypeVar("T")
 
@@ -172,3 +174,20 @@ class TorchOps(Kernels):
         if not predicate:
             raise ValueError(message)
         return guarded
+
+
+class _NativeTorchOps(NativeKernels, TorchOps):
+    def as_numpy(self, x: Array) -> Any:
+        return x.detach().numpy()
+
+    def from_numpy(self, x: Any) -> Array:
+        tensor = torch.from_numpy(x)
+        # NumPy's empty arrays have strides that torch does not take for contiguous.
+        return tensor if x.size else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def torch_ops(device: torch.device) -> TorchOps:
+    """The operations of tensors on a device."""
+    if native.kernels is None or device.type != "cpu":
+        return TorchOps(device)
+    return _NativeTorchOps(device)

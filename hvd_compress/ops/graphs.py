@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from hvd_compress.ops._numpy import NumpyOps
+from hvd_compress.ops._numpy import numpy_ops
 from hvd_compress.ops.base import Array, Output
 from hvd_compress.ops.denormals import host_thread
 from hvd_compress.ops.kernels import Kernels
@@ -84,6 +84,5 @@ class GraphOps(Kernels):
 
 
 def _on_host(function: Callable[..., Sequence[Any]], arrays: Sequence[Any]) -> Sequence[Any]:
-    ops = NumpyOps()
-    with ops.quiet():
-        return function(ops, *arrays)
+    with numpy_ops.quiet():
+        return function(numpy_ops, *arrays)

@@ -1,0 +1,3 @@
+#define KERNELS avx2_kernels
+#define KERNELS_NAME "avx2"
+#include "kernels.inc"

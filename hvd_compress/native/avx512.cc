@@ -1,0 +1,3 @@
+#define KERNELS avx512_kernels
+#define KERNELS_NAME "avx512"
+#include "kernels.inc"

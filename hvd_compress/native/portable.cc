@@ -1,0 +1,3 @@
+#define KERNELS portable_kernels
+#define KERNELS_NAME "portable"
+#include "kernels.inc"
