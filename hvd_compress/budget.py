@@ -24,7 +24,7 @@ BINS_PER_OCTAVE = 0x800000 >> _SHIFT
 
 def count_magnitudes(ops: Kernels, x: Array) -> Array:
     """Entries of float32 `x` in each bin, without inf and NaN; int64, shape (BINS,)."""
-    return ops.count(ops.shift_right(ops.magnitude_bits(x), _SHIFT), 1 << (31 - _SHIFT))[:BINS]
+    return ops.count_magnitudes(x, _SHIFT)[:BINS]
 
 
 def shares(codecs: Sequence[Codec], specs: Sequence[TensorSpec], counts: Array, world_size: int) -> list[int]:

@@ -33,7 +33,7 @@ def key_ratios(index_cost_bits: float) -> tuple[float, float, float]:
 
 
 def allocate(
-    ops: Kernels, bits: Array, budget: Budget, ratios: Sequence[float], shift: int = 18
+    ops: Kernels, x: Array, budget: Budget, ratios: Sequence[float], shift: int = 18
 ) -> tuple[int, list[Array]]:
     """Choose the width of every entry.
 
@@ -41,8 +41,8 @@ def allocate(
     ----------
     ops : Kernels
         Operations; nothing may be traced.
-    bits : array, shape (n,)
-        `magnitude_bits` of the entries.
+    x : array, shape (n,)
+        The entries; float32.
     budget : WireBudget or ValueBudget
         What must hold the result.
     ratios : sequence of float
@@ -59,7 +59,7 @@ def allocate(
         Rising indices of the entries of 2, 4 and 8 bits.
     """
     nothing = [ops.arange(0)] * len(WIDTHS)
-    histogram = ops.count(ops.shift_right(bits, shift), 1 << (31 - shift))
+    histogram = ops.count_magnitudes(x, shift)
     first, end = _SMALLEST >> shift, _INFINITY >> shift
     sums = [ops.sum(part) for part in (histogram[end:], histogram[first:end])]
     bad, usable = ops.to_list(ops.concat([ops.reshape(total, (1,)) for total in sums]))
@@ -70,8 +70,9 @@ def allocate(
     bins = [j for j in _bins_to_search(ops, histogram[:end], edges, shift, budget, ratios) if j >= first]
     if not bins:
         return NORMAL, nothing
-    candidates = ops.nonzero(bits >= bins[0] << shift)
-    magnitudes = ops.cast(ops.from_bytes(ops.to_bytes(ops.take(bits, candidates)), "float32"), "float64")
+    candidates = ops.at_least(x, bins[0] << shift)
+    bits = ops.magnitude_bits(ops.take(x, candidates))
+    magnitudes = ops.cast(ops.from_bytes(ops.to_bytes(bits), "float32"), "float64")
     # Divisors are arrays, because some frameworks multiply by the reciprocal of a number.
     keys = [magnitudes / ops.constant((ratio,), "float64") for ratio in ratios]
     for j in bins:

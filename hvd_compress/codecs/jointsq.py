@@ -160,7 +160,7 @@ class JointSQ(Codec):
     def _write(self, ops: Kernels, x: Array, site: Site) -> tuple[Array, ...]:
         """Payload without the common header, flag, and what a receiver will read: indices and values."""
         budget = self.budget(ops.shape(x)[0])
-        flag, chosen = allocate(ops, ops.magnitude_bits(x), budget, key_ratios(self.index_cost_bits))
+        flag, chosen = allocate(ops, x, budget, key_ratios(self.index_cost_bits))
         pairs = zip(chosen, WIDTHS, strict=True)
         groups = [self._quantise(ops, ops.take(x, indices), indices, width, site) for indices, width in pairs]
         body = write_groups(ops, groups, budget)

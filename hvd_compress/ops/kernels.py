@@ -27,6 +27,14 @@ class Kernels(ArrayOps):
         """Bits of |x| of a float32 array as int32: integers in the order of the magnitudes; inf and NaN come last."""
         return self.bit_and(self.from_bytes(self.to_bytes(x), "int32"), 0x7FFFFFFF)
 
+    def count_magnitudes(self, x: Array, shift: int) -> Array:
+        """How many entries of float32 `x` have each value of ``magnitude_bits >> shift``; int64."""
+        return self.count(self.shift_right(self.magnitude_bits(x), shift), 1 << (31 - shift))
+
+    def at_least(self, x: Array, least: int) -> Array:
+        """Rising indices of the entries of float32 `x` whose magnitude bits are `least` or more."""
+        return self.nonzero(self.magnitude_bits(x) >= least)
+
     def negative(self, x: Array) -> Array:
         """1 where float32 `x` is below zero, else 0 (-0.0 too); int64. By the bits: comparisons may miss denormals."""
         bits = self.from_bytes(self.to_bytes(x), "int32")

@@ -33,6 +33,18 @@ class NativeKernels(Kernels):
             return super().largest(x, k)
         return self.from_numpy(kernels.largest(values, k))
 
+    def count_magnitudes(self, x: Array, shift: int) -> Array:
+        values = self._floats(x)
+        if values is None:
+            return super().count_magnitudes(x, shift)
+        return self.from_numpy(kernels.count_magnitudes(values, shift, 1 << (31 - shift)))
+
+    def at_least(self, x: Array, least: int) -> Array:
+        values = self._floats(x)
+        if values is None or values.size >= 2**32:
+            return super().at_least(x, least)
+        return self.from_numpy(kernels.at_least(values, least))
+
     def all_finite(self, x: Array) -> Array:
         values = self._floats(x)
         return super().all_finite(x) if values is None else self.from_numpy(np.array(kernels.all_finite(values)))

@@ -35,12 +35,11 @@ def allot(a: Floats, budget: Budget, cost: float, backend: str, shift: int = 18)
     """Flag and the indices of each width, computed where codecs compute them."""
     ops = ops_of(backend)
 
-    def run(ops: Kernels, bits: Any) -> tuple[Any, ...]:
-        flag, groups = allocate(ops, bits, budget, key_ratios(cost), shift)
+    def run(ops: Kernels, x: Any) -> tuple[Any, ...]:
+        flag, groups = allocate(ops, x, budget, key_ratios(cost), shift)
         return ops.constant((flag,), "int64"), *groups
 
-    bits = ops.magnitude_bits(to_backend(backend, a))
-    flag, *groups = ops.run_eagerly(run, (bits,), [("int64", (1,)), *[("int64", (None,))] * 3])
+    flag, *groups = ops.run_eagerly(run, (to_backend(backend, a),), [("int64", (1,)), *[("int64", (None,))] * 3])
     return int(to_numpy(flag)[0]), [to_numpy(group) for group in groups]
 
 
