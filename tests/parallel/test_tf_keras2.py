@@ -114,6 +114,48 @@ def test_a_train_step_with_a_tape_makes_one_exchange(hvd: Any, rank: int, world:
     assert compression.stats().steps == STEPS
 
 
+def without_the_overflow(world: int) -> tuple[Reference, list[Any]]:
+    """What all ranks reach if the third step, in which one of them overflows, is as if it had not been."""
+    reference, weights = Reference(TOPK, world), [np.zeros(shape, np.float32) for shape in SHAPES]
+    for step in [0, 1, 3, 4, 5]:
+        for i, weight in enumerate(weights):
+            weight -= np.float32(LR) * reference.reduce(str(i), [noise(step, r, i) for r in range(world)])
+    return reference, weights
+
+
+def overflowing(rank: int) -> Any:
+    """Inputs whose third row overflows on one rank."""
+    inputs = batches(rank, 0, STEPS)
+    if rank == 1:
+        inputs[2, 5] = np.inf
+    return inputs
+
+
+def assert_residual(compression: Any, reference: Reference, rank: int) -> None:
+    saved = compression.state_dict()["tensors"]["0"]
+    residual = saved["state"]["residual"] / saved["loss_scale"]
+    np.testing.assert_allclose(residual, reference.states["0"][rank]["residual"], rtol=0, atol=1e-5)
+
+
+def test_overflow_in_a_loop_of_ones_own(hvd: Any, rank: int, world: int, gather: Gather) -> None:
+    optimizer = tf_keras.mixed_precision.LossScaleOptimizer(sgd(), initial_scale=1024.0, dynamic_growth_steps=3)
+    compression, model = Compression.from_config(TOPK, loss_scale=optimizer), dot_model(tf_keras)
+
+    @tf.function
+    def step(inputs: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = optimizer.get_scaled_loss(mean_of_output(None, model(inputs)))
+        scaled = hk_tape(tape, compression).gradient(loss, model.trainable_variables)
+        gradients = optimizer.get_unscaled_gradients(scaled)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    for row in overflowing(rank):
+        step(tf.constant(row[None]))
+    reference, expected = without_the_overflow(world)
+    assert_weights(model.get_weights(), expected, gather)
+    assert_residual(compression, reference, rank)
+
+
 @pytest.mark.parametrize("legacy", [False, True], ids=["new", "legacy"])
 def test_overflow_on_one_rank_skips_the_step_on_all(
     hvd: Any, rank: int, world: int, gather: Gather, legacy: bool
@@ -125,24 +167,12 @@ def test_overflow_on_one_rank_skips_the_step_on_all(
         hk.DistributedOptimizer(sgd(legacy), compression=compression), initial_scale=1024.0, dynamic_growth_steps=3
     )
     model.compile(optimizer, mean_of_output)
-    inputs = batches(rank, 0, STEPS)
-    if rank == 1:
-        inputs[2, 5] = np.inf
-    fit(model, inputs)
-    reference, expected = Reference(TOPK, world), [np.zeros(shape, np.float32) for shape in SHAPES]
-    for step in [0, 1, 3, 4, 5]:
-        for i, weight in enumerate(expected):
-            weight -= np.float32(LR) * reference.reduce(str(i), [noise(step, r, i) for r in range(world)])
+    fit(model, overflowing(rank))
+    reference, expected = without_the_overflow(world)
     assert_weights(model.get_weights(), expected, gather)
     assert compression.loss_scale is optimizer
     assert len({int(n) for n in gather(int(optimizer.iterations))}) == 1
-    residual = compression.state_dict()["tensors"]["0"]
-    np.testing.assert_allclose(
-        residual["state"]["residual"] / residual["loss_scale"],
-        reference.states["0"][rank]["residual"],
-        rtol=0,
-        atol=1e-5,
-    )
+    assert_residual(compression, reference, rank)
 
 
 @pytest.mark.parametrize("kind", ["Adam", "SGD"])
