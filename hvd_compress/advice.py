@@ -9,7 +9,7 @@ from typing import Any
 from hvd_compress.codec import Codec, Reduction, TensorSpec
 from hvd_compress.wire import row_nbytes
 
-__all__ = ["Advice", "refuse_momentum_twice"]
+__all__ = ["Advice", "refuse_momentum_twice", "refuse_reduction"]
 
 
 class Advice:
@@ -48,3 +48,10 @@ def refuse_momentum_twice(codec: Codec, settings: Mapping[str, Any]) -> None:
                 f"{type(codec).__name__} applies momentum itself: set momentum=0 in the optimizer, which has "
                 f"{name}={settings[name]}, and nesterov where the codec is made; for optimizers such as Adam use topk"
             )
+
+
+def refuse_reduction(horovod: Any, op: Any) -> None:
+    """Raise ``ValueError`` unless an operation of one of Horovod's front ends adds or averages."""
+    if op not in (horovod.Average, horovod.Sum):
+        names = {getattr(horovod, name): name for name in ("Adasum", "Min", "Max", "Product")}
+        raise ValueError(f"op must be hvd.Average or hvd.Sum with compression, got hvd.{names.get(op, op)}")

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from hvd_compress.advice import refuse_reduction
+
 __all__ = ["Caller", "find_caller", "refuse_keras_3", "refuse_xla"]
 
 _HOROVOD = "horovod.tensorflow"
@@ -71,7 +73,7 @@ def find_caller(tensor: tf.Tensor) -> Caller:
         raise ValueError("compress must be called by Horovod's allreduce: pass the compressor as compression=")
     grouped = _name(call) == "grouped_allreduce"
     scaling = {key: _local(frames, key) for key in ("op", "prescale_factor", "postscale_factor")}
-    _refuse_reduction(scaling["op"])
+    refuse_reduction(hvd, scaling["op"])
     process_set, place = _local(frames, "process_set"), _place_in_group(frames, tensor) if grouped else 0
     reducing = next((frame for frame in frames if {"grads", "vars"} <= frame.f_locals.keys()), None)
     if reducing is None:
@@ -163,9 +165,3 @@ def _settings(optimizer: Any) -> dict[str, Any]:
     with tf.init_scope():
         config: dict[str, Any] = getattr(inner, "get_config", dict)()
     return {key: config[key] for key in ("momentum", "beta_1") if isinstance(config.get(key), int | float)}
-
-
-def _refuse_reduction(op: Any) -> None:
-    if op not in (hvd.Average, hvd.Sum):
-        known = {hvd.Adasum: "Adasum", hvd.Min: "Min", hvd.Max: "Max", hvd.Product: "Product"}
-        raise ValueError(f"op must be hvd.Average or hvd.Sum with compression, got hvd.{known.get(op, op)}")

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import horovod.torch as hvd
 import torch
 
+from hvd_compress.advice import refuse_reduction
+
 __all__ = ["Caller", "find_caller", "find_optimizer"]
 
 _OPTIMIZER = ("_allreduce_grad_async", "_grouped_allreduce_grad_async")
@@ -76,7 +78,7 @@ def find_optimizer() -> Any:
 def _optimizer_call(names: dict[str, Any]) -> Caller:
     optimizer = names["self"]
     # Horovod's optimizer for Adasum has no attribute op.
-    _refuse_reduction(getattr(optimizer, "op", hvd.Adasum))
+    refuse_reduction(hvd, getattr(optimizer, "op", hvd.Adasum))
     return Caller(optimizer, names.get("p"), "", optimizer.process_set)
 
 
@@ -87,13 +89,7 @@ def _plain_call(function: str, names: dict[str, Any], tensor: torch.Tensor) -> C
     if name is None:
         raise ValueError(f"hvd.{function}: name must be given when a compressor is, because it keys the residual")
     if names["op"] is not None:
-        _refuse_reduction(names["op"])
+        refuse_reduction(hvd, names["op"])
     if function == "grouped_allreduce":
         name = f"{name}.{next(i for i, other in enumerate(names['tensors']) if other is tensor)}"
     return Caller(None, None, name, names["process_set"])
-
-
-def _refuse_reduction(op: Any) -> None:
-    if op not in (hvd.Average, hvd.Sum):
-        known = {hvd.Adasum: "Adasum", hvd.Min: "Min", hvd.Max: "Max", hvd.Product: "Product"}
-        raise ValueError(f"op must be hvd.Average or hvd.Sum with compression, got hvd.{known.get(op, op)}")
