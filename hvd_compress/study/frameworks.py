@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from hvd_compress.study.learner import Learner
 
-Framework = Literal["torch"]
+Framework = Literal["torch", "tensorflow"]
 
 
 def learner_of(framework: Framework) -> type[Learner]:
@@ -17,6 +20,28 @@ def learner_of(framework: Framework) -> type[Learner]:
     ImportError
         One of them is not installed.
     """
-    from hvd_compress.study.torch_learner import TorchLearner
+    if framework == "torch":
+        from hvd_compress.study.torch_learner import TorchLearner
 
-    return TorchLearner
+        return TorchLearner
+    # As many as torch takes; by itself TensorFlow starts a thread for every core, on each rank.
+    for threads in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        os.environ.setdefault(threads, os.environ.get("OMP_NUM_THREADS", "0"))
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    with _no_standard_error():
+        from hvd_compress.study.tf_learner import TensorFlowLearner
+    return TensorFlowLearner
+
+
+@contextmanager
+def _no_standard_error() -> Iterator[None]:
+    """TensorFlow writes some lines while it is imported that none of its settings turns off."""
+    kept = os.dup(2)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple
@@ -70,6 +71,17 @@ class Learner(ABC):
     @abstractmethod
     def parameters(self) -> list[NDArray[Any]]:
         """All trained arrays, not to be changed; a shared matrix is there once."""
+
+    def parameter_count(self) -> int:
+        """Number of trained values."""
+        return sum(array.size for array in self.parameters())
+
+    def crc32(self) -> int:
+        """A checksum of all parameters."""
+        crc = 0
+        for array in self.parameters():
+            crc = zlib.crc32(array.tobytes(), crc)
+        return crc
 
     @abstractmethod
     def initial_state(self, columns: int) -> Any:

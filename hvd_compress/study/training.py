@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from typing import Any
 
 from hvd_compress.study.checkpoint import Checkpoints
@@ -44,25 +43,12 @@ def train(config: TrainConfig, kind: type[Learner]) -> RunResult:
     corpus, compression = _prepare(config, kind, workers)
     trainer = Trainer(config, corpus, compression, kind, workers)
     checkpoints = Checkpoints(config.checkpoint, workers, kind) if config.checkpoint else None
-    if config.resume:
-        assert checkpoints is not None
+    if checkpoints and config.resume:
         _resume(trainer, checkpoints)
-    parameters = sum(array.size for array in trainer.learner.parameters())
     if workers.rank == 0:
-        print(headline(config, parameters, workers.size, trainer.step), flush=True)
+        print(headline(config, trainer.learner.parameter_count(), workers.size, trainer.step), flush=True)
     _run(trainer, checkpoints)
-    traffic, milliseconds = trainer.meter.means()
-    result = RunResult(
-        config=config.as_dict(),
-        workers=workers.size,
-        parameters=parameters,
-        curve=tuple(trainer.curve),
-        test_perplexity=perplexity(trainer.learner, workers, corpus.test),
-        traffic=traffic,
-        milliseconds=milliseconds,
-        seconds=time.monotonic() - began,
-        parameter_crc32=tuple(workers.gather(_crc32(trainer.learner), "crc32")),
-    )
+    result = _result(trainer, began)
     if workers.rank == 0:
         print(summary(result), flush=True)
         if config.out:
@@ -70,11 +56,20 @@ def train(config: TrainConfig, kind: type[Learner]) -> RunResult:
     return result
 
 
-def _crc32(learner: Learner) -> int:
-    crc = 0
-    for array in learner.parameters():
-        crc = zlib.crc32(array.tobytes(), crc)
-    return crc
+def _result(trainer: Trainer, began: float) -> RunResult:
+    learner, workers = trainer.learner, trainer.workers
+    traffic, milliseconds = trainer.meter.means()
+    return RunResult(
+        config=trainer.config.as_dict(),
+        workers=workers.size,
+        parameters=learner.parameter_count(),
+        curve=tuple(trainer.curve),
+        test_perplexity=perplexity(learner, workers, trainer.corpus.test),
+        traffic=traffic,
+        milliseconds=milliseconds,
+        seconds=time.monotonic() - began,
+        parameter_crc32=tuple(workers.gather(learner.crc32(), "crc32")),
+    )
 
 
 def _prepare(config: TrainConfig, kind: type[Learner], workers: Workers) -> tuple[Corpus, Any]:

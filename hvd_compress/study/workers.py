@@ -48,7 +48,8 @@ class Workers:
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self._horovod.barrier()
+        # Horovod's front end for TensorFlow has no barrier.
+        self.gather(None, "barrier")
 
 
 def run_on_all_ranks(command: Callable[[], object], horovod: Any) -> int:

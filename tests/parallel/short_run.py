@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import runpy
+import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from hvd_compress.launch import Launcher
 from hvd_compress.study.checkpoint import Checkpoints
 from hvd_compress.study.config import TrainConfig
 from hvd_compress.study.data import read_lines
@@ -21,12 +24,17 @@ from hvd_compress.study.frameworks import Framework, learner_of
 from hvd_compress.study.results import RunResult
 from hvd_compress.study.trainer import Trainer
 from hvd_compress.study.training import train
+from tests.parallel.own_launch import run
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 VERSES = 80
 
 LIMIT_SECONDS = 300.0
 """How long a launch of a few runs may take; less than 20 on an idle machine, but a test suite may not have one."""
+
+
+Results = dict[str, list[RunResult]]
+"""Every rank's result by compression."""
 
 
 class Interrupted(Exception):
@@ -69,6 +77,37 @@ def resumed(framework: Framework, configs: list[TrainConfig]) -> list[RunResult]
             results += trained(framework, [replace(config, resume=True)])
         assert step.call_count == 10
     return results
+
+
+def continued(
+    framework: Framework, texts: Sequence[str], folder: Path, launcher: Launcher = "mpi"
+) -> tuple[Results, Results]:
+    """Return the results of 20 steps in one go, and of 10 and 10 in other processes; two launches for all texts."""
+    config = short_run(folder)
+    configs = [replace(config, compression=text, checkpoint=folder / text.partition(":")[0]) for text in texts]
+    straight = run(straight_and_interrupted, framework, configs, launcher=launcher, seconds=LIMIT_SECONDS)
+    for config in configs:
+        assert config.checkpoint is not None
+        first, second = sorted(config.checkpoint.iterdir())
+        assert [first.stem, second.stem] == ["step-00000010-rank-0", "step-00000010-rank-1"]
+        # The job may also die while it saves: then only one rank has written its file.
+        shutil.copy(second, first.with_stem("step-00000011-rank-0"))
+    again = run(resumed, framework, configs, launcher=launcher, seconds=LIMIT_SECONDS)
+    return by_compression(texts, straight), by_compression(texts, again)
+
+
+def by_compression(texts: Sequence[str], ranks: list[list[RunResult]]) -> Results:
+    """Order what every rank has returned."""
+    return {text: [results[i] for results in ranks] for i, text in enumerate(texts)}
+
+
+def assert_same_course(straight: list[RunResult], again: list[RunResult]) -> None:
+    """Check on every rank that a run that was continued gave the same bits as one in one go."""
+    for whole, parts in zip(straight, again, strict=True):
+        assert whole.parameters_equal
+        assert parts.parameter_crc32 == whole.parameter_crc32
+        assert parts.curve == whole.curve
+        assert parts.test_perplexity == whole.test_perplexity
 
 
 def refusal(framework: Framework, config: TrainConfig) -> str:

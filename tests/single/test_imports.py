@@ -46,3 +46,14 @@ def test_the_torch_skin_loads_torch_and_horovod_but_not_tensorflow() -> None:
     loaded = loaded_by("import hvd_compress.torch")
     assert {"torch", "horovod"} <= loaded
     assert not {"tensorflow", "keras", "rich", "matplotlib"} & loaded
+
+
+def test_what_training_shares_loads_no_framework() -> None:
+    loaded = loaded_by("import hvd_compress.study.command, hvd_compress.study.training, hvd_compress.study.quickstart")
+    assert not {"torch", "tensorflow", "keras", "horovod"} & loaded
+
+
+def test_training_in_tensorflow_does_not_load_torch() -> None:
+    loaded = loaded_by("from hvd_compress.study.frameworks import learner_of; learner_of('tensorflow')")
+    assert {"tensorflow", "keras", "horovod"} <= loaded
+    assert "torch" not in loaded
