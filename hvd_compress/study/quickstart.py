@@ -22,6 +22,8 @@ METHODS = {
     "dgc": "dgc:density=0.01,momentum=0.3",
     "jointsq": "jointsq:bits_per_entry=0.32",
 }
+SCRIPTS = {"torch": "train_lm.py", "tensorflow": "train_lm_tf.py"}
+FOLDERS = {"torch": Path("results/quickstart"), "tensorflow": Path("results/quickstart-tensorflow")}
 STEPS = 600
 COLUMNS_PER_WORKER = 10
 POINTS = 9
@@ -36,19 +38,21 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="quickstart",
         description="Train a language model on this machine without and with compression, and compare the methods.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
+    shown = "(default: %(default)s)"
     parser.add_argument(
         "--methods",
         type=methods,
         default=",".join(METHODS),
         metavar="LIST",
-        help=f"some of {', '.join(METHODS)}, with commas between them",
+        help=f"some of {', '.join(METHODS)}, with commas between them {shown}",
     )
+    parser.add_argument("--framework", choices=SCRIPTS, default="torch", help=f"what trains the model {shown}")
     parser.add_argument("--gloo", action="store_true", help="start workers with horovodrun --gloo instead of mpirun")
-    parser.add_argument("--out", type=Path, default=Path("results/quickstart"), metavar="DIR", help="folder of results")
-    parser.add_argument("--steps", type=at_least(1), default=STEPS, metavar="N", help="optimizer steps of each run")
-    parser.add_argument("--workers", type=at_least(2), default=2, metavar="N", help="workers on this machine")
+    folders = ", ".join(f"{folder} for {framework}" for framework, folder in FOLDERS.items())
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of results (default: {folders})")
+    parser.add_argument("--steps", type=at_least(1), default=STEPS, metavar="N", help=f"steps of each run {shown}")
+    parser.add_argument("--workers", type=at_least(2), default=2, metavar="N", help=f"workers on this machine {shown}")
     return parser
 
 
@@ -114,33 +118,32 @@ def show(results: dict[str, RunResult], out: Path) -> None:
     print(f"Picture: {picture(results, out / 'perplexity.png')}")
 
 
-def main(script: Path, argv: Sequence[str] | None = None) -> int:
+def main(scripts: Path, argv: Sequence[str] | None = None) -> int:
     """Train with each method, show the comparison; returns the exit status.
 
     Parameters
     ----------
-    script : Path
-        The training script, started on every worker.
+    scripts : Path
+        Folder of the training scripts, one of which is started on every worker.
     argv : sequence of str, optional
         Arguments; the process's own by default.
     """
     arguments, began = parser().parse_args(argv), time.monotonic()
+    out = arguments.out or FOLDERS[arguments.framework]
     try:
-        arguments.out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        print(f"error: cannot make the folder {arguments.out}: {error.strerror}; choose another --out", file=sys.stderr)
+        print(f"error: cannot make the folder {out}: {error.strerror}; choose another --out", file=sys.stderr)
         return 2
+    script = scripts / SCRIPTS[arguments.framework]
     try:
-        results = {
-            method: train_once(script, METHODS[method], arguments.out / method, arguments)
-            for method in arguments.methods
-        }
+        results = {method: train_once(script, METHODS[method], out / method, arguments) for method in arguments.methods}
     except (RunFailed, LaunchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; all workers have been ended", file=sys.stderr)
         return 130
-    show(results, arguments.out)
+    show(results, out)
     print(f"All runs took {(time.monotonic() - began) / 60:.1f} minutes.")
     return 0

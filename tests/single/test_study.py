@@ -238,16 +238,24 @@ def test_ranks_that_are_to_be_silent_print_nothing(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--workers", "1"], ["--methods", "nosuch"], ["--steps", "0"], ["--steps", "many"], ["--nosuch"]]
+    "wrong",
+    [
+        ["--workers", "1"],
+        ["--methods", "nosuch"],
+        ["--steps", "0"],
+        ["--steps", "many"],
+        ["--framework", "jax"],
+        ["--nosuch"],
+    ],
 )
 def test_quickstart_ends_with_status_2_on_wrong_usage(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(Path("train_lm.py"), wrong)
+        main(Path("scripts"), wrong)
     assert ended.value.code == 2
     assert "error: " in capsys.readouterr().err
 
 
 def test_quickstart_says_that_its_folder_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
-    assert main(Path("train_lm.py"), ["--out", str(tmp_path / "file" / "deeper")]) == 2
+    assert main(Path("scripts"), ["--out", str(tmp_path / "file" / "deeper")]) == 2
     assert "cannot make the folder" in capsys.readouterr().err
