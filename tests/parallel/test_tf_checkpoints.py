@@ -24,17 +24,7 @@ pytestmark = [pytest.mark.launches(("mpi", 2)), pytest.mark.filterwarnings("igno
 
 Gather = Callable[[Any], list[Any]]
 TOPK = "topk:density=0.05"
-STATEFUL = (
-    "topk",
-    "topk-model",
-    "randomk",
-    "randomk-unbiased",
-    "qsgd",
-    "dgc",
-    "dgc-warmup",
-    "jointsq",
-    "jointsq-model",
-)
+STATEFUL = ("topk", "randomk-unbiased", "dgc-warmup", "jointsq-model")
 
 
 def train(model: Model, rank: int, begin: int, end: int) -> None:

@@ -44,12 +44,16 @@ def compiled(compression: Any, legacy: bool = False, inner: Any = None, **settin
     return model
 
 
-@pytest.mark.parametrize("config", FEW)
 @pytest.mark.parametrize("legacy", [False, True], ids=["new", "legacy"])
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"run_eagerly": True}, {"steps_per_execution": 3}, {"op": "Sum"}],
-    ids=lambda s: "".join(s) or "fit",
+    ("config", "settings"),
+    [
+        *((config, {}) for config in FEW),
+        (FEW[-1], {"run_eagerly": True}),
+        (FEW[-1], {"steps_per_execution": 3}),
+        (TOPK, {"op": "Sum"}),
+    ],
+    ids=str,
 )
 def test_fit(
     hvd: Any, rank: int, world: int, gather: Gather, config: str, legacy: bool, settings: dict[str, Any]
