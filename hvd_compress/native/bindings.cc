@@ -32,34 +32,25 @@ void in_parts(std::size_t n, const Loop& loop) {
     });
 }
 
+// Calls loop(x, y, out, n) for parts of three arrays of one size.
+template <typename Loop>
+void in_parts(const Floats& x, const Floats& y, Floats& out, const Loop& loop) {
+    same_size(x, y);
+    same_size(x, out);
+    const float *a = x.data(), *b = y.data();
+    float* to = out.mutable_data();
+    const std::size_t n = size_of(x);
+    py::gil_scoped_release release;
+    in_parts(n, [&](std::size_t at, std::size_t size) { loop(a + at, b + at, to + at, size); });
+}
+
 void scale_add(const Floats& x, const Floats& y, float decay, Floats out) {
-    same_size(x, y);
-    same_size(x, out);
-    const float *a = x.data(), *b = y.data();
-    float* to = out.mutable_data();
-    const std::size_t n = size_of(x);
-    py::gil_scoped_release release;
-    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().scale_add(a + at, b + at, decay, to + at, size); });
+    in_parts(x, y, out, [decay](const float* a, const float* b, float* to, std::size_t n) {
+        kernels().scale_add(a, b, decay, to, n);
+    });
 }
 
-void subtract(const Floats& x, const Floats& y, Floats out) {
-    same_size(x, y);
-    same_size(x, out);
-    const float *a = x.data(), *b = y.data();
-    float* to = out.mutable_data();
-    const std::size_t n = size_of(x);
-    py::gil_scoped_release release;
-    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().subtract(a + at, b + at, to + at, size); });
-}
-
-void scale(const Floats& x, float factor, Floats out) {
-    same_size(x, out);
-    const float* a = x.data();
-    float* to = out.mutable_data();
-    const std::size_t n = size_of(x);
-    py::gil_scoped_release release;
-    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().scale(a + at, factor, to + at, size); });
-}
+void subtract(const Floats& x, const Floats& y, Floats out) { in_parts(x, y, out, kernels().subtract); }
 
 bool all_finite(const Floats& x) {
     const float* a = x.data();
@@ -135,7 +126,6 @@ PYBIND11_MODULE(_kernels, module) {
     module.def("set_threads", &set_threads);
     module.def("scale_add", &scale_add, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg().noconvert());
     module.def("subtract", &subtract, py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert());
-    module.def("scale", &scale, py::arg().noconvert(), py::arg(), py::arg().noconvert());
     module.def("all_finite", &all_finite, py::arg().noconvert());
     module.def("count_magnitudes", &count_magnitudes, py::arg().noconvert(), py::arg(), py::arg());
     module.def("largest", &largest_indices, py::arg().noconvert(), py::arg());

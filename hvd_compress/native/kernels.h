@@ -18,8 +18,6 @@ struct Kernels {
     void (*scale_add)(const float* x, const float* y, float decay, float* out, std::size_t n);
     // out[i] = x[i] - y[i]
     void (*subtract)(const float* x, const float* y, float* out, std::size_t n);
-    // out[i] = x[i] * factor
-    void (*scale)(const float* x, float factor, float* out, std::size_t n);
     // Whether no entry is inf or NaN.
     bool (*all_finite)(const float* x, std::size_t n);
     // counts[bits >> shift] += 1 for the bits of every magnitude.
