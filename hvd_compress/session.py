@@ -6,13 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from hvd_compress.budget import shares
-from hvd_compress.codec import Array, Codec, State, TensorSpec
-from hvd_compress.exchange import SummingCollective
+from hvd_compress.codec import Codec, State, TensorSpec
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.registry import config_of
+from hvd_compress.sharing import Sharing
 
 __all__ = ["Session", "Slot"]
 
@@ -85,10 +82,7 @@ class Session:
         self._sent: set[str] = set()
         self._receiving = True
         self._loaded: Mapping[str, Any] = {}
-        self._world_size = 1
-        self._magnitudes: dict[str, Array] = {}
-        self._totals: dict[str, Array] = {}
-        self._sharing: tuple[Any, SummingCollective, Kernels] | None = None
+        self.sharing = Sharing()
 
     @property
     def commits_late(self) -> bool:
@@ -105,7 +99,7 @@ class Session:
         begins = key in self._sent or not self._sent or (self._receiving and not self._overlapping)
         if begins:
             self.settle()
-            self._finish_sharing()
+            self.sharing.finish(self.slots)
             self._rescale()
             self.steps += 1
             self.overflow = False
@@ -113,44 +107,6 @@ class Session:
             self._sent.clear()
         self._sent.add(key)
         return begins
-
-    def count(self, key: str, magnitudes: Array | None) -> None:
-        """Note a tensor's magnitudes, if it is time to share the model's budget anew."""
-        if magnitudes is not None:
-            self._magnitudes[key] = magnitudes
-
-    def count_total(self, key: str, totals: Array, world_size: int) -> None:
-        """Note the sum over the ranks of a tensor's magnitudes, where they are added up one tensor at a time."""
-        self._totals[key] = totals
-        self._world_size = world_size
-
-    def start_sharing(self, ops: Kernels, collective: SummingCollective) -> str | None:
-        """Add up what was counted in this step over the ranks, while the step ends.
-
-        Returns the tensor that the exchange is named by; None if there is nothing to add up, or it was started.
-        """
-        if not self._magnitudes or self._sharing is not None:
-            return None
-        keys = sorted(self._magnitudes)
-        # Two sessions have no tensor in common.
-        handle = collective.allreduce(ops.concat([self._magnitudes[key] for key in keys]), f"{keys[0]}.magnitudes")
-        self._sharing = (handle, collective, ops)
-        return keys[0]
-
-    def _finish_sharing(self) -> None:
-        if self._sharing is not None:
-            handle, collective, ops = self._sharing
-            keys = sorted(self._magnitudes)
-            totals = np.reshape(ops.to_list(collective.wait(handle)), (len(keys), -1))
-            self._sharing, self._world_size = None, collective.world_size
-            self._totals = dict(zip(keys, totals, strict=True))
-        if self._totals:
-            slots = {key: self.slots[key] for key in sorted(self._totals)}
-            codecs, specs = [slot.codec for slot in slots.values()], [slot.spec for slot in slots.values()]
-            counts = np.stack([self._totals[key] for key in slots])
-            for slot, budget in zip(slots.values(), shares(codecs, specs, counts, self._world_size), strict=True):
-                slot.budget = budget
-        self._magnitudes, self._totals = {}, {}
 
     def received(self, overflow: bool) -> None:
         """Note that a result was received, and whether it was not finite (looked at where steps commit late)."""
@@ -224,7 +180,7 @@ class Session:
         """
         if self._receiving:
             self.settle()
-            self._finish_sharing()
+            self.sharing.finish(self.slots)
         saved = {
             key: {
                 "step": self.steps,
@@ -242,7 +198,7 @@ class Session:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from saved state; each tensor takes its own at its next use."""
         self.slots.clear()
-        self._magnitudes, self._totals, self._sharing = {}, {}, None
+        self.sharing.clear()
         self._loaded = dict(saved)
         self._sent.clear()
         self._receiving, self.overflow = True, False

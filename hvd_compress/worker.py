@@ -87,7 +87,7 @@ class Worker:
             site = Site(key, session.step, collective.rank, collective.world_size)
             reduced, pending, state = send(slot.current, ops, gradient, slot.state, site, collective, slot.room)
             session.update(slot, state)
-            session.count(key, pending.magnitudes)
+            session.sharing.count(key, pending.magnitudes)
         self._idle_since = perf_counter()
         nbytes = collective.sent_bytes + spec_of(ops, reduced).nbytes
         self._count(key, slot, Counts(spec.nbytes, nbytes, encode_seconds=self._idle_since - start))

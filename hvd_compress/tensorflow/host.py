@@ -67,7 +67,7 @@ class Host:
         sent, collective = self._sent.pop((place.key, place.turn))
         session = self._session(place.key)
         if totals.shape[0]:
-            session.count_total(place.key, np.asarray(totals), collective.world_size)
+            session.sharing.count_total(place.key, np.asarray(totals), collective.world_size)
         if sent.pending.handle is not None:
             sent = sent._replace(pending=sent.pending._replace(handle=gathered))
         return self.worker.receive(session, ops_for(reduced), reduced, sent, collective)

@@ -155,7 +155,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
 
     def _share(self, session: Session, ops: Kernels, collective: HorovodCollective) -> None:
         before = collective.sent_bytes
-        key = session.start_sharing(ops, collective)
+        key = session.sharing.start(ops, collective)
         if key is not None:
             self._worker.stats.add(key, Counts(sent_bytes=collective.sent_bytes - before), compressed=True)
 

@@ -110,9 +110,9 @@ def test_a_session_shares_after_step_0_and_every_so_many_steps() -> None:
             session.sending(key)
             slot = session.slot(key, codec, spec, ops)
             payload, _ = slot.current.encode(ops, np.full(50, sizes[key], np.float32), {}, Site(key, session.step))
-            session.count(key, payload.magnitudes)
+            session.sharing.count(key, payload.magnitudes)
         seen.append([session.slots[key].current.counts(spec)[0] for key in "ab"])
-        session.start_sharing(ops, collective)
+        session.sharing.start(ops, collective)
         session.received(False)
     assert seen == [[25, 25], [50, 0], [50, 0], [50, 0], [50, 0], [50, 0], [50, 0], [0, 50]]
 
@@ -126,8 +126,8 @@ def test_shares_are_saved_with_the_state() -> None:
         slot = first.slot(key, codec, spec, ops)
         payload, state = slot.current.encode(ops, np.full(50, size, np.float32), slot.state, Site(key, first.step))
         first.update(slot, state)
-        first.count(key, payload.magnitudes)
-    first.start_sharing(ops, AddingCollective())
+        first.sharing.count(key, payload.magnitudes)
+    first.sharing.start(ops, AddingCollective())
     first.received(False)
     second.load_state_dict(first.state_dict(np.copy))
     assert [second.slot(key, codec, spec, ops).budget for key in "ab"] == [50, 0]
