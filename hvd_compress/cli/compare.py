@@ -18,7 +18,8 @@ import numpy as np
 from hvd_compress.cli.comparison import Choice, compare
 from hvd_compress.cli.curves import check_plot, draw_curves
 from hvd_compress.cli.output import add_json_option, console, print_json
-from hvd_compress.cli.tensors import CommandFailed, read_array, tracked
+from hvd_compress.cli.progress import tracked
+from hvd_compress.cli.tensors import CommandFailed, read_array
 from hvd_compress.codecs import JointSQ
 from hvd_compress.parameters import parameters_of
 

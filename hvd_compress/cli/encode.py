@@ -18,15 +18,8 @@ from numpy.typing import NDArray
 
 from hvd_compress.cli.output import add_json_option, print_json
 from hvd_compress.cli.payloads import encode_array
-from hvd_compress.cli.tensors import (
-    CommandFailed,
-    add_tensor_options,
-    codec_of,
-    naming,
-    read_array,
-    site_of,
-    working,
-)
+from hvd_compress.cli.progress import working
+from hvd_compress.cli.tensors import CommandFailed, add_tensor_options, codec_of, naming, read_array, site_of
 from hvd_compress.codec import Array
 from hvd_compress.registry import config_of
 

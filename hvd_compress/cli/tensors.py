@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +26,7 @@ __all__ = [
     "naming",
     "read_array",
     "site_of",
-    "tracked",
-    "working",
 ]
-
-T = TypeVar("T")
 
 DTYPES = ("float16", "float32", "float64")
 """What an .npy file can hold of what a codec takes."""
@@ -137,28 +131,3 @@ def read_array(path: Path) -> NDArray[Any]:
     if str(array.dtype) not in DTYPES:
         raise CommandFailed(f"{path}: entries are {array.dtype}, but must be {', '.join(DTYPES[:-1])} or {DTYPES[-1]}")
     return array
-
-
-def working(text: str) -> AbstractContextManager[Any]:
-    """Show on a terminal that something is going on."""
-    return Console(stderr=True).status(text) if (Console := _watched()) else nullcontext()
-
-
-def tracked(items: Collection[T], text: str) -> Iterable[T]:
-    """Give the items one by one, and show on a terminal how many are done and the time left."""
-    if not (Console := _watched()):
-        return items
-    from rich.progress import track
-
-    return track(items, text, console=Console(stderr=True), transient=True)
-
-
-def _watched() -> Any:
-    """rich's class for a terminal, where a person sees standard error and rich is installed."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return None
-    try:
-        from rich.console import Console
-    except ModuleNotFoundError:
-        return None
-    return Console
