@@ -306,7 +306,7 @@ def test_only_numpy_is_a_hard_dependency_and_no_extra_lists_horovod() -> None:
     assert [need.name for need in needs if need.marker is None] == ["numpy"]
     assert "horovod" not in {need.name for need in needs}
     extras = {match[1] for need in needs if (match := re.search(r'extra == "(\w+)"', str(need.marker)))}
-    assert extras == {"torch", "tensorflow", "mpi", "cli", "study", "test"}
+    assert extras == {"torch", "tensorflow", "mpi", "bench", "cli", "study", "test"}
 
 
 @pytest.mark.parametrize("need", requires("hvd_compress") or [], ids=lambda need: need.partition(";")[0])
