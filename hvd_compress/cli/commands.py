@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from hvd_compress import __version__
-from hvd_compress.cli import compare, decode, encode, info
+from hvd_compress.cli import bench, compare, decode, encode, info
 from hvd_compress.cli import list as list_
 from hvd_compress.cli.tensors import CommandFailed
 
@@ -35,7 +35,14 @@ class Command(Protocol):
         """Do the work; return the exit status."""
 
 
-COMMANDS: dict[str, Command] = {"info": info, "list": list_, "encode": encode, "decode": decode, "compare": compare}
+COMMANDS: dict[str, Command] = {
+    "info": info,
+    "list": list_,
+    "encode": encode,
+    "decode": decode,
+    "compare": compare,
+    "bench": bench,
+}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -14,16 +14,21 @@ __all__ = ["add_json_option", "console", "print_json"]
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
     """Declare ``--json``."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object, for scripts")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 
-def print_json(facts: dict[str, Any]) -> None:
-    """Print one JSON object."""
+def print_json(facts: dict[str, Any] | list[dict[str, Any]]) -> None:
+    """Print one JSON value."""
     print(json.dumps(facts, indent=2))
 
 
-def console() -> Console:
+def console(terminal: bool | None = None) -> Console:
     """Return what prints tables: as wide as the terminal, 80 columns in a pipe.
+
+    Parameters
+    ----------
+    terminal : bool, optional
+        Whether a person sees standard output, where that cannot be told from it.
 
     Raises
     ------
@@ -33,4 +38,4 @@ def console() -> Console:
     from rich.console import Console
 
     # Intervals such as [0, 1] and extras such as [cli] must not be taken for markup.
-    return Console(markup=False, highlight=False, emoji=False)
+    return Console(markup=False, highlight=False, emoji=False, force_terminal=terminal)

@@ -1,0 +1,1 @@
+"""Benchmarks: how long encoding, decoding and exchanges take, and whether compression pays."""

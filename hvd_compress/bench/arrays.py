@@ -1,0 +1,60 @@
+"""The gradients of one size that everything is measured on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hvd_compress.bench.machine import find_torch
+from hvd_compress.codec import Array
+from hvd_compress.ops import Kernels, ops_for
+
+__all__ = ["GRADIENTS", "Gradients"]
+
+GRADIENTS = 4
+"""Different gradients that are compressed in turn: with one alone, what is selected would soon be the same."""
+
+
+class Gradients:
+    """Seeded Gaussian gradients: torch's where it is installed, else NumPy's.
+
+    Parameters
+    ----------
+    n : int
+        Entries of each, float32.
+    device : str
+        "cpu", or one of torch's.
+
+    Attributes
+    ----------
+    arrays : list of arrays, shape (n,)
+    result : array, shape (n,)
+        What decoding may overwrite.
+    ops : Kernels
+        The operations for them.
+    """
+
+    def __init__(self, n: int, device: str = "cpu") -> None:
+        self.n, self.device = n, device
+        self._torch = find_torch()
+        self.arrays: list[Array] = [self._like(self._draw(seed)) for seed in range(GRADIENTS)]
+        self.result: Array = self._like(np.zeros(n, np.float32))
+        self.ops: Kernels = ops_for(self.result)
+
+    def __getitem__(self, i: int) -> Array:
+        return self.arrays[i % GRADIENTS]
+
+    def finish(self) -> None:
+        """Wait for what the device is doing."""
+        if self.device != "cpu":
+            self._torch.cuda.synchronize()
+
+    def _draw(self, seed: int) -> np.ndarray[Any, Any]:
+        return np.random.default_rng(seed).standard_normal(self.n, np.float32)
+
+    def _like(self, values: np.ndarray[Any, Any]) -> Array:
+        if self._torch is None:
+            return values
+        # In torch's own memory, as the gradients of a training are.
+        return self._torch.empty(self.n, device=self.device).copy_(self._torch.from_numpy(values))

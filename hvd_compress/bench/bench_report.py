@@ -1,0 +1,134 @@
+"""What was measured, for people: a table for each size, and a plot of how time grows with size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle, groupby
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from hvd_compress.bench.encode import Row
+from hvd_compress.bench.machine import Timing, find_torch
+from hvd_compress.bench.training import WARM_UP_STEPS
+from hvd_compress.cli.tensors import naming
+from hvd_compress.native import kernels
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["WIDTH", "broken", "digits", "draw_times", "environment", "missing", "print_rows"]
+
+WIDTH = 24
+"""Of the column of configs, in characters."""
+_MARKERS = "os^vDP*X<>ph"
+_NOTE = (
+    "x copy: multiples of the time in which one thread copies the gradient, measured beside. +-: distance between the "
+    "quartiles of the repetitions. GB/s: bytes of the gradient by the time to encode. decode: what came of {workers} "
+    "rank{s}. bytes: handed over by a rank."
+)
+
+
+def missing() -> list[str]:
+    """Say what would make a difference and is not installed."""
+    notes = []
+    if kernels is None:
+        notes.append("The C++ kernels are not built: the frameworks' own operations are measured.")
+    if find_torch() is None:
+        notes.append("torch is not installed: NumPy arrays are measured.")
+    return notes
+
+
+def environment(device: str) -> str:
+    """Say what is measured, in one line."""
+    torch = find_torch()
+    arrays = f"torch {torch.__version__} tensors, {device}" if torch else "NumPy arrays"
+    native = f"C++ kernels: {kernels.isa()}" if kernels and device == "cpu" else "no C++ kernels"
+    return f"{arrays}; {native}; float32, seeded Gaussian gradients"
+
+
+def print_rows(out: Console, rows: Sequence[Row], workers: int) -> None:
+    """Print a table for each size and number of threads."""
+    for (n, threads), group in groupby(rows, key=lambda row: (row.n, row.threads)):
+        together = list(group)
+        copy = median(row.copy.median for row in together)
+        out.print(
+            f"{n:,} entries, {threads} thread{'s' * (threads > 1)}; one thread copies them in {digits(1e3 * copy)} ms, "
+            f"{4e-9 * n / copy:.1f} GB/s"
+        )
+        out.print(_table(together))
+        out.print()
+    out.print(_NOTE.format(workers=workers, s="s" * (workers > 1)))
+    short = min((row.warm_up for row in rows if row.decode), default=WARM_UP_STEPS)
+    if short < WARM_UP_STEPS:
+        out.print(f"* warmed up by fewer than {WARM_UP_STEPS} steps, but at least {short}.")
+
+
+def _table(rows: Iterable[Row]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("codec", overflow="fold", max_width=WIDTH)
+    for column in ("encode\nms", "+-\n%", "\nGB/s", "x\ncopy", "decode\nms", "+-\n%", "x\ncopy", "\nbytes"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Row) -> Iterator[str]:
+    few = row.decode is not None and row.warm_up < WARM_UP_STEPS
+    yield broken(row.codec) + " *" * few
+    yield from _times(row.encode)
+    yield f"{4e-9 * row.n / row.encode.median:.2f}"
+    yield digits(row.encode.median / row.copy.median)
+    if row.decode is not None:
+        yield from _times(row.decode)
+        yield digits(row.decode.median / row.copy.median)
+        yield f"{row.payload_bytes:,}"
+
+
+def _times(timing: Timing) -> tuple[str, str]:
+    return digits(1e3 * timing.median), f"{100 * timing.spread:.0f}"
+
+
+def broken(config: str) -> str:
+    """A config on so many lines that each fits the column."""
+    if len(config) <= WIDTH:
+        return config
+    lines = config.replace(",", ",\n  ").split("\n")
+    return "\n".join(line if len(line) <= WIDTH else line.replace(":", ":\n  ", 1) for line in lines)
+
+
+def digits(value: float) -> str:
+    """Three significant digits where there are that many, without an exponent."""
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}" if value >= 0.001 else f"{value:.4f}"
+
+
+def draw_times(path: Path, rows: Sequence[Row], title: str) -> None:
+    """Draw time to encode and to decode against size, a line for each codec and number of threads."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 6), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, what in zip(figure.subplots(1, 2, sharey=True), ("encode", "decode"), strict=True):
+        lines: dict[tuple[str, int], list[tuple[int, float]]] = {}
+        for row in rows:
+            timing = getattr(row, what)
+            if timing is not None:
+                lines.setdefault((row.codec, row.threads), []).append((row.n, 1e3 * timing.median))
+        for ((codec, threads), points), marker in zip(lines.items(), cycle(_MARKERS), strict=False):
+            label = f"{codec}, {threads} thread{'s' * (threads > 1)}"
+            axes.plot(*zip(*points, strict=True), marker=marker, label=label, markersize=5)
+        copies = sorted({row.n: 1e3 * row.copy.median for row in rows}.items())
+        axes.plot(*zip(*copies, strict=True), "k--", label="copy, 1 thread")
+        axes.set(xscale="log", yscale="log", xlabel="entries", ylabel=f"{what}, ms")
+        axes.grid(True, alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.suptitle(title)
+    with naming(path):
+        figure.savefig(path, dpi=120)
