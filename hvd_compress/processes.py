@@ -34,7 +34,7 @@ def started(
     """
     mark = uuid.uuid4().hex
     with (
-        _termination_unwinds(),
+        termination_unwinds(),
         subprocess.Popen(
             argv,
             env={**env, MARK: mark},
@@ -82,7 +82,7 @@ def _marked(mark: str) -> list[int]:
 
 
 @contextlib.contextmanager
-def _termination_unwinds() -> Iterator[None]:
+def termination_unwinds() -> Iterator[None]:
     """Turn SIGTERM into SystemExit inside the block, so that ``finally`` runs; leave a caller's own handler alone."""
 
     def leave(number: int, frame: FrameType | None) -> None:
