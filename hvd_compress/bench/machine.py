@@ -16,7 +16,8 @@ from hvd_compress.native import kernels
 
 __all__ = ["Timing", "copier", "find_torch", "limited_to", "timed", "usable_cores", "without_advice"]
 
-_FEWEST, _MOST = 5, 1000
+_FEWEST, _USUAL, _MOST = 3, 5, 1000
+_PATIENCE = 10
 _LINE = 64
 
 
@@ -35,16 +36,22 @@ class Timing(NamedTuple):
 
 
 def timed(call: Callable[[int], object], seconds: float, finish: Callable[[], object] = lambda: None) -> Timing:
-    """Repeat ``call(i)`` for about `seconds`, at least five times; `finish` waits for what it has started."""
+    """Repeat ``call(i)`` for about `seconds`, but at least five times, or three times if each takes several `seconds`.
+
+    `finish` waits for what the call has started.
+    """
     samples: list[float] = []
-    start = perf_counter()
-    while len(samples) < _FEWEST or (perf_counter() - start < seconds and len(samples) < _MOST):
+    while len(samples) < _FEWEST or (_still(len(samples), sum(samples), seconds) and len(samples) < _MOST):
         began = perf_counter()
         call(len(samples))
         finish()
         samples.append(perf_counter() - began)
     low, median, high = np.percentile(samples, (25, 50, 75)).tolist()
     return Timing(median, (high - low) / median)
+
+
+def _still(runs: int, spent: float, seconds: float) -> bool:
+    return spent < (seconds if runs >= _USUAL else _PATIENCE * seconds)
 
 
 def find_torch() -> Any:

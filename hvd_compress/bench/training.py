@@ -104,7 +104,7 @@ class _Steps:
         """Let the rows of the last steps stand for those of so many ranks: they only differ in the tag of the step."""
         rows = self._kept.rows
         while rows and len(rows) < self._workers:
-            rows.append(rows[0])
+            rows.appendleft(rows[0])
         if rows:
             tag = rows[-1][-_TAG:]
             self._kept.gathered = self._ops.concat([part for row in rows for part in (row[:-_TAG], tag)])

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.5,
         type=read.in_seconds(1.0, zero=False),
         metavar="S",
-        help="time for each figure; at least five repetitions are made (default: 0.5)",
+        help="time for each figure; three or five repetitions are made in any case (default: 0.5)",
     )
     add("--plot", type=Path, metavar="FILE", help="draw time against size into a .png, .svg or .pdf")
     add("--advise", action="store_true", help="say which codecs would make a training step faster")
