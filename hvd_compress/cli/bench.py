@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--n",
+        # horovodrun takes an --n among the arguments of what it starts for one of its own.
+        "--entries",
+        dest="n",
         type=read.size_list,
         metavar="SIZES",
         help=f"entries of the tensors, such as 1e3,25.6e6 (default: {sizes}; with --advise 25.6e6, one tensor)",

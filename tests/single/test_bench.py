@@ -290,7 +290,7 @@ def test_a_ring_of_four_sends_what_it_must() -> None:
 
 def test_advice_outside_of_a_job_is_for_a_link_that_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     codecs = "topk:density=0.01", "randomk:density=0.1"
-    options = "--link", "1mbit", "--workers", "2", "--n", "1e5,2e5,1e5", "--compute-ms", "30", "--codecs", *codecs
+    options = "--link", "1mbit", "--workers", "2", "--entries", "1e5,2e5,1e5", "--compute-ms", "30", "--codecs", *codecs
     told = json.loads(bench(capsys, "--advise", *options, "--json"))
     assert {key: told[key] for key in ("workers", "tensors", "compute_ms")} == {
         "workers": 2,
