@@ -30,9 +30,8 @@ require_root_and_iproute2() {
     [[ $(type -P ip) && $(type -P tc) ]] || fail "there is no ip or no tc on the path: apt install iproute2"
 }
 
-# The lock is on a folder that is always there, so that nothing of it is left.
 one_at_a_time() {
-    exec 9</run
+    exec 9</run # A folder that is always there: nothing of the lock is left.
     flock -w 20 9 || fail "another cluster.sh has been at work for 20 seconds"
 }
 
@@ -79,6 +78,8 @@ add_host() {
     try ip -n "$name" addr add "$subnet.$number/24" dev eth0
     try ip -n "$name" link set lo up
     try ip -n "$name" link set eth0 up
+    # Linux's default, where this machine has another: what dense takes depends on it.
+    ip -n "$name" route change "$subnet.0/24" dev eth0 src "$subnet.$number" congctl cubic 2>/dev/null || true
     try ip -n "$switch" link set "port$number" master bridge up
     # The burst holds the largest packet that TCP hands over in one piece (64 KiB): smaller, and each would be cut up.
     [[ $rate == unlimited ]] || try tc -n "$name" qdisc add dev eth0 root tbf rate "$rate" burst 128kb latency 50ms
@@ -117,15 +118,14 @@ run() {
         [[ $ranks =~ ^[1-9][0-9]?$ ]] || usage "run: -np must be from 1 to the number of hosts, got '$ranks'"
         shift 2
     fi
-    (($#)) || usage "run: a command is missing"
-    [[ $1 != -* ]] || usage "run: there is no option '$1'"
+    [[ ${1:--} != -* ]] || usage "run: a command must come next, got '${1:-nothing}'"
     require_root_and_iproute2
     [[ $(about) ]] || fail "no cluster is up: bash scripts/cluster.sh up"
     ((${ranks:=$(hosts_up)} <= $(hosts_up))) || usage "run: -np must be from 1 to $(hosts_up), the number of hosts"
     [[ ! -x $prefix/bin/mpirun ]] || export PATH="$prefix/bin:$PATH" OPAL_PREFIX="${OPAL_PREFIX:-$prefix}"
     [[ $(type -P mpirun) ]] || fail "there is no mpirun: bash scripts/setup.sh"
     set -- mpirun --allow-run-as-root --bind-to none -np "$ranks" --host "$(seq -s, -f "$subnet.%g" "$ranks")" \
-        --mca plm_rsh_agent cluster_host.sh --mca plm_rsh_no_tree_spawn 1 --mca pml ob1 --mca btl tcp,self \
+        --mca plm_rsh_agent "bash cluster_host.sh" --mca plm_rsh_no_tree_spawn 1 --mca pml ob1 --mca btl tcp,self \
         --mca btl_tcp_if_include "$subnet.0/24" --mca oob_tcp_if_include "$subnet.0/24" --mca mpi_yield_when_idle 1 "$@"
     trap 'end_all pids_of_run' EXIT
     # In the background and waited for: bash looks at a signal only when a program in the foreground has ended.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
 from rich.table import Table
 
 from hvd_compress.bench.exchange_rows import Row, bits_per_second
@@ -112,17 +112,18 @@ def speed_text(speed: float) -> str:
 
 def _draw(axes: Axes, curves: dict[str, Curve]) -> None:
     for method, curve in curves.items():
-        (line,) = axes.plot(*zip(*curve, strict=True), marker=".", label=method)
+        (line,) = axes.plot(*zip(*curve, strict=True), marker=".", label=f"{method}: {_verdict(curve)}")
         point = break_even(curve)
         if point is not None:
             axes.plot(point, 1, marker="o", markersize=9, fillstyle="none", color=line.get_color())
-            axes.annotate(speed_text(point), (point, 1), xytext=(4, 6), textcoords="offset points", fontsize="small")
     axes.axhline(1, color="black", linewidth=1, linestyle="--", label="dense (o: break-even)")
     axes.set(xscale="log", yscale="log", xlabel="speed of the links")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: speed_text(value)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    speeds = sorted({speed for curve in curves.values() for speed, _ in curve})
+    axes.set_xticks(speeds, [speed_text(speed) for speed in speeds])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}", minor_formatter=NullFormatter())
     axes.grid(alpha=0.3, which="both")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", title="faster than dense")
 
 
 def _panels(rows: Iterable[Row]) -> list[tuple[int, int]]:
