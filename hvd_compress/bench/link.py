@@ -86,7 +86,8 @@ def measure_link(horovod: Any, workers: Workers, dense_bytes: int) -> Link:
     import torch
 
     def allreduce(buffer: Any, name: str) -> None:
-        horovod.allreduce_(buffer, op=horovod.Sum, name=name)
+        # In place and averaged, as an optimizer does it.
+        horovod.allreduce_(buffer, op=horovod.Average, name=name)
 
     def gather(buffer: Any, name: str) -> None:
         horovod.allgather(buffer, name=name)
@@ -99,7 +100,7 @@ def _line(call: Callable[[Any, str], None], dtype: Any, workers: Workers, dense_
     import torch
 
     def seconds(nbytes: int, runs: int) -> float:
-        buffer = torch.zeros(nbytes // dtype.itemsize, dtype=dtype)
+        buffer = torch.ones(nbytes // dtype.itemsize, dtype=dtype)
         # Under one name Horovod negotiates once.
         name, samples = f"bench.{call.__name__}.{dtype}.{nbytes}", []
         for _ in range(runs):
