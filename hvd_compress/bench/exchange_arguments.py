@@ -71,14 +71,24 @@ def parser() -> argparse.ArgumentParser:
         metavar="LIST",
         help="speeds of the links (default: 100mbit,1gbit,unlimited); in a job the name of its network",
     )
-    parser.add_argument("--n", type=entries, default="25.6e6", help="entries of a single tensor (default: %(default)s)")
+    # horovodrun takes an --n among the arguments of what it starts for one of its own.
+    names, text = ("--n", "--entries"), "entries of a single tensor (default: %(default)s)"
+    parser.add_argument(*names, dest="n", type=entries, default="25.6e6", metavar="N", help=text)
     parser.add_argument(
-        "--tensors", type=listed(tensors), default="1,161", metavar="LIST", help="1, or 161: ResNet-50's; or both"
+        "--tensors",
+        type=listed(tensors),
+        default="1,161",
+        metavar="LIST",
+        help="1, 161 (ResNet-50's) or both, as by default",
     )
     parser.add_argument("--steps", type=at_least_one, default=7, help="repetitions, fewer where slow (default: 7)")
-    parser.add_argument("--json", action="store_true", help="print the rows as a JSON list, and draw nothing")
+    parser.add_argument("--json", action="store_true", help="print the rows as a JSON list instead")
     parser.add_argument(
-        "--out", type=Path, default=Path("results/exchange"), metavar="DIR", help="for rows and picture (%(default)s)"
+        "--out",
+        type=Path,
+        default=Path("results/exchange"),
+        metavar="DIR",
+        help="for rows and picture (default: %(default)s)",
     )
     parser.add_argument("--from", type=Path, dest="source", metavar="FILE", help="show these rows, measure nothing")
     return parser

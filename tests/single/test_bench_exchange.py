@@ -75,6 +75,7 @@ def test_defaults_are_those_of_a_cluster_or_of_a_job(out: str) -> None:
     assert (alone.hosts, alone.rates, alone.n) == ([2, 4], ["100mbit", "1gbit", "unlimited"], 25_600_000)
     assert job.rates == ["own"]
     assert parse(["--rates=rack 7", out], job=True).rates == ["rack 7"]
+    assert parse(["--entries=7", out], job=True).n == 7
 
 
 @pytest.mark.parametrize(
