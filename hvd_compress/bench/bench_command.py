@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hvd_compress.bench.bench_report import draw_times, environment, missing, print_rows
+from hvd_compress.bench.bench_plot import draw_times
+from hvd_compress.bench.bench_report import environment, missing, print_rows
 from hvd_compress.bench.encode import SIZES, Row, default_configs, measure_rows
 from hvd_compress.bench.landmarks import PREFIX
 from hvd_compress.bench.machine import find_torch, usable_cores

@@ -1,28 +1,25 @@
-"""What was measured, for people: a table for each size, and a plot of how time grows with size."""
+"""What was measured, for people: a table for each size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import cycle, groupby
-from pathlib import Path
+from itertools import groupby
 from statistics import median
 from typing import TYPE_CHECKING
 
 from hvd_compress.bench.encode import Row
 from hvd_compress.bench.machine import Timing, find_torch
 from hvd_compress.bench.training import WARM_UP_STEPS
-from hvd_compress.cli.tensors import naming
 from hvd_compress.native import kernels
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["WIDTH", "broken", "digits", "draw_times", "environment", "missing", "print_rows"]
+__all__ = ["WIDTH", "broken", "digits", "environment", "missing", "print_rows"]
 
 WIDTH = 24
 """Of the column of configs, in characters."""
-_MARKERS = "os^vDP*X<>ph"
 _NOTE = (
     "x copy: multiples of the time in which one thread copies the gradient, measured beside. +-: distance between the "
     "quartiles of the repetitions. GB/s: bytes of the gradient by the time to encode. decode: what came of {workers} "
@@ -106,29 +103,3 @@ def digits(value: float) -> str:
     if value == 0:
         return "0"
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}" if value >= 0.001 else f"{value:.4f}"
-
-
-def draw_times(path: Path, rows: Sequence[Row], title: str) -> None:
-    """Draw time to encode and to decode against size, a line for each codec and number of threads."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    for axes, what in zip(figure.subplots(1, 2, sharey=True), ("encode", "decode"), strict=True):
-        lines: dict[tuple[str, int], list[tuple[int, float]]] = {}
-        for row in rows:
-            timing = getattr(row, what)
-            if timing is not None:
-                lines.setdefault((row.codec, row.threads), []).append((row.n, 1e3 * timing.median))
-        for ((codec, threads), points), marker in zip(lines.items(), cycle(_MARKERS), strict=False):
-            label = f"{codec}, {threads} thread{'s' * (threads > 1)}"
-            axes.plot(*zip(*points, strict=True), marker=marker, label=label, markersize=5)
-        copies = sorted({row.n: 1e3 * row.copy.median for row in rows}.items())
-        axes.plot(*zip(*copies, strict=True), "k--", label="copy, 1 thread")
-        axes.set(xscale="log", yscale="log", xlabel="entries", ylabel=f"{what}, ms")
-        axes.grid(True, alpha=0.3)
-        axes.legend(fontsize="small")
-    figure.suptitle(title)
-    with naming(path):
-        figure.savefig(path, dpi=120)

@@ -17,7 +17,7 @@ _UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _LATENCY = 1e-4
 """Of one message, in seconds, where nothing was measured: between two hosts on Ethernet."""
 _SMALL, _LARGE, _LARGEST = 1 << 16, 1 << 21, 1 << 27
-_ENOUGH_SECONDS, _MEASURE_SECONDS = 0.2, 1.0
+_ENOUGH_SECONDS, _MEASURE_SECONDS = 0.5, 1.0
 
 
 class Line(NamedTuple):
