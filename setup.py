@@ -25,10 +25,12 @@ EXTRAS = {
 NATIVE = Path("hvd_compress") / "native"
 # Products and sums must not be fused: results have the bits of NumPy's.
 FLAGS = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off", "-pthread"]
+# Nobody asks for floating-point exceptions or errno; without them more loops become vectors.
+FLAGS += ["-fno-trapping-math", "-fno-math-errno"]
 # The same loops for each instruction set; which of them runs is found out at run time.
 INSTRUCTIONS = {
-    "avx2.cc": ["-mavx2"],
-    "avx512.cc": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"],
+    "avx2.cc": ["-mavx2", "-mbmi2"],
+    "avx512.cc": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mbmi2", "-mprefer-vector-width=512"],
 }
 
 
@@ -52,9 +54,9 @@ def extensions():
     """The kernels, unless HVD_COMPRESS_NATIVE=0; without a compiler the package works without them."""
     if os.environ.get("HVD_COMPRESS_NATIVE") == "0":
         return []
-    names = ["bindings.cc", "dispatch.cc", "pool.cc", "portable.cc", "select.cc"]
-    if os.uname().machine == "x86_64":
-        names += INSTRUCTIONS
+    names = {path.name for path in (HERE / NATIVE).glob("*.cc")}
+    if os.uname().machine != "x86_64":
+        names -= set(INSTRUCTIONS)
     return [
         Extension(
             "hvd_compress.native._kernels",

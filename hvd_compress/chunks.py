@@ -63,7 +63,8 @@ class Chunked(Wrapper):
     ) -> tuple[Payload, State]:
         payloads, new = [], {}
         for number, piece, _ in self._pieces(ops.shape(x)[0], ops.dtype(x)):
-            room = None if out is None else _of_piece(out, number)
+            # A later piece that is not finite leaves the state of all pieces as it was.
+            room = None if out is None or out is state else _of_piece(out, number)
             place = site._replace(chunk=number)
             payload, after = self.inner.encode(ops, x[piece], _of_piece(state, number), place, room)
             payloads.append(payload)

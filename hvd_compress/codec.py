@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -198,11 +198,11 @@ class Codec(ABC):
         x : array, shape (n,)
             The gradient; not modified.
         state : mapping
-            From `init` or the last `encode`; not modified.
+            From `init` or the last `encode`; not modified unless it is `out`.
         site : Site
             Tensor name, step, rank and number of ranks.
         out : mapping, optional
-            A state of the same shape whose arrays may be overwritten with the new one.
+            A state of the same shape whose arrays may be overwritten with the new one; it may be `state` itself.
 
         Returns
         -------
@@ -221,9 +221,22 @@ class Codec(ABC):
             If the payload cannot have come from `encode`.
         """
 
+    def decode_into(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site, into: Array | None) -> Array:
+        """`decode` that may overwrite float32 `into`, where it is given."""
+        return self.decode(ops, payload, spec, site)
+
     def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         """Add the decoded payload to float32 `total`, which may be overwritten."""
         return ops.scale_add(total, self.decode(ops, payload, spec, site), 1.0, total)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        """`factor` (one entry) times the sum of decoded payloads, added in order; may overwrite float32 `into`."""
+        total = ops.fill_zero(into)
+        for payload in payloads:
+            total = self.add_decoded(ops, total, payload, spec, site)
+        return ops.scale(total, factor, total)
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         """Return what `payload` failed to say of float32 `x`, which may be overwritten."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from hvd_compress.codec import (
     FLOAT_DTYPES,
     NONFINITE,
+    NORMAL,
     Array,
     Codec,
     Payload,
@@ -124,10 +125,11 @@ def receive(
     codec, spec, site, handle, _ = pending
     with ops.quiet():
         if handle is None:
-            result = codec.decode(ops, Payload((ops.flatten(reduced),)), spec, site)
+            payload = Payload((ops.flatten(reduced),))
+            result = codec.decode_into(ops, payload, spec, site, None if into is None else ops.flatten(into))
         else:
-            total = _sum_rows(ops, collective.wait(handle), pending, into)
-            result = ops.scale(total, ops.divide(ops.float32(ops.flatten(reduced)), site.world_size), total)
+            factor = ops.divide(ops.float32(ops.flatten(reduced)), site.world_size)
+            result = _combine_rows(ops, collective.wait(handle), pending, factor, into)
         result, state = codec.absorb(ops, result, state)
         return ops.cast(ops.reshape(result, spec.shape), spec.dtype), state
 
@@ -141,11 +143,19 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
     return ops.put(values, ops.arange(1), first)
 
 
-def _sum_rows(ops: Kernels, gathered: Array, pending: Pending, into: Array | None) -> Array:
+def _combine_rows(ops: Kernels, gathered: Array, pending: Pending, factor: Array, into: Array | None) -> Array:
     codec, spec, site, _, _ = pending
-    total = ops.zeros(spec.numel) if into is None else ops.fill_zero(ops.flatten(into))
+    total = ops.zeros(spec.numel) if into is None else ops.flatten(into)
     tag = tag_of(codec, site)
-    for row in split_rows(ops, gathered, codec, spec, site.world_size):
-        payload = unpack(ops, unseal(ops, row, codec, spec, tag), codec, spec)
-        total = add_payload(ops, codec, total, payload, spec, site)
-    return total
+    rows = split_rows(ops, gathered, codec, spec, site.world_size)
+    payloads = [unpack(ops, unseal(ops, row, codec, spec, tag), codec, spec) for row in rows]
+
+    def by_flags() -> Array:
+        summed = ops.fill_zero(total)
+        for payload in payloads:
+            summed = add_payload(ops, codec, summed, payload, spec, site)
+        return ops.scale(summed, factor, summed)
+
+    flags = ops.concat([ops.reshape(payload.flag, (1,)) for payload in payloads])
+    usual = ops.all(ops.equal(flags, NORMAL))
+    return ops.cond(usual, lambda: codec.combine(ops, payloads, spec, site, factor, total), by_flags)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, State, TensorSpec
@@ -77,7 +78,7 @@ class ErrorFeedback(Wrapper):
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
         room = None if out is None else out["residual"]
-        total = ops.scale_add(ops.float32(x), state["residual"], self.decay, room)
+        total = ops.accumulate(ops.float32(x), state["residual"], self.decay, room)
         payload, inner_state = self.inner.encode(ops, total, state, site, out)
         spec = TensorSpec(ops.shape(x), "float32")
         return payload, ops.cond(
@@ -89,5 +90,13 @@ class ErrorFeedback(Wrapper):
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return self.inner.decode(ops, payload, spec, site)
 
+    def decode_into(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site, into: Array | None) -> Array:
+        return self.inner.decode_into(ops, payload, spec, site, into)
+
     def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return self.inner.add_decoded(ops, total, payload, spec, site)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        return self.inner.combine(ops, payloads, spec, site, factor, into)

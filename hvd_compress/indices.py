@@ -64,13 +64,7 @@ def encode_indices(ops: Kernels, indices: Array, n: int, k: int, code: str = "au
     if code == "u32":
         return ops.to_bytes(ops.cast(indices, "int32"))
     low = _low_bits(n, k)
-    high = ops.shift_right(indices, low) + ops.arange(k)
-    return ops.concat(
-        [
-            ops.pack_bits(ops.bit_and(indices, (1 << low) - 1), low),
-            ops.pack_positions(high, k + ((n - 1) >> low) + 1),
-        ]
-    )
+    return ops.pack_rising(indices, low, k + ((n - 1) >> low) + 1)
 
 
 def decode_indices(ops: Kernels, packed: Array, n: int, k: int, code: str = "auto") -> Array:
@@ -84,25 +78,15 @@ def decode_indices(ops: Kernels, packed: Array, n: int, k: int, code: str = "aut
     if k == 0:
         return ops.arange(0)
     code = _resolve(code, n, k)
+    if code == "ef":
+        return ops.unpack_rising(packed, n, k, _low_bits(n, k))
     if code == "bitmap":
-        indices = _ones(ops, packed, k)
+        indices = ops.find_ones(packed, k)
     elif code == "u16":
         indices = _decode_u16(ops, packed, n, k)
-    elif code == "u32":
-        indices = ops.bit_and(ops.cast(ops.from_bytes(packed, "int32"), "int64"), 0xFFFFFFFF)
     else:
-        low = _low_bits(n, k)
-        split = -(-k * low // 8)
-        high = _ones(ops, packed[split:], k) - ops.arange(k)
-        indices = ops.shift_left(high, low) + ops.unpack_bits(packed[:split], low, k)
-    indices = ops.require(ops.all(indices[1:] > indices[:-1]), "payload: indices do not rise", indices)
-    return ops.require(ops.all(indices[-1:] < n), f"payload: an index is not below {n}", indices)
-
-
-def _ones(ops: Kernels, bitmap: Array, k: int) -> Array:
-    positions = ops.unpack_positions(bitmap)
-    message = f"payload: index bitmap does not hold {k} ones"
-    return ops.with_length(ops.require(ops.equal(ops.length(positions), k), message, positions), k)
+        indices = ops.bit_and(ops.cast(ops.from_bytes(packed, "int32"), "int64"), 0xFFFFFFFF)
+    return ops.require_rising(indices, n)
 
 
 def _decode_u16(ops: Kernels, packed: Array, n: int, k: int) -> Array:

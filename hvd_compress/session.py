@@ -30,8 +30,8 @@ class Slot:
         self._spare: State | None = None
 
     @property
-    def room(self) -> State | None:
-        """A state whose arrays the next one may overwrite."""
+    def spare(self) -> State | None:
+        """Arrays beside the state, of one that was dropped or replaced."""
         return self._spare
 
     @property
@@ -112,6 +112,10 @@ class Session:
         """Note that a result was received, and whether it was not finite (looked at where steps commit late)."""
         self._receiving = True
         self.overflow |= overflow
+
+    def room(self, slot: Slot) -> State | None:
+        """A state whose arrays a tensor's next one may overwrite: its own, unless steps commit late."""
+        return slot.spare if self.commits_late else slot.state
 
     def update(self, slot: Slot, state: State) -> None:
         """Hand over a tensor's new state."""

@@ -16,6 +16,7 @@ esac
 
 # Here a backend that cannot be imported fails its tests instead of skipping them.
 export HVD_COMPRESS_TEST_BACKENDS=numpy,torch,tensorflow
+[[ ${HVD_COMPRESS_NATIVE:-} == 0 ]] || HVD_COMPRESS_TEST_BACKENDS+=,native
 summary=''
 failed=0
 

@@ -24,9 +24,11 @@ from hvd_compress import (
     Site,
     TopK,
     TopKQSGD,
+    native,
 )
 from hvd_compress.chunks import Chunked
 from hvd_compress.ops import Kernels, ops_for
+from hvd_compress.ops._numpy import NumpyOps
 
 SITE = Site("fc.weight", step=7, rank=0, world_size=1)
 
@@ -105,13 +107,17 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 
 def required_backends() -> list[str]:
-    """The backends that must be there; absent means fail, not skip."""
-    return os.environ.get("HVD_COMPRESS_TEST_BACKENDS", "numpy,torch,tensorflow").split(",")
+    """The backends that must be there; absent means fail, not skip.
+
+    "numpy" and "torch" are the readable bodies, "native" is NumPy's arrays with the C++ kernels.
+    """
+    default = "numpy,torch,tensorflow" + ("" if os.environ.get("HVD_COMPRESS_NATIVE") == "0" else ",native")
+    return os.environ.get("HVD_COMPRESS_TEST_BACKENDS", default).split(",")
 
 
 def to_backend(backend: str, x: np.ndarray[Any, Any]) -> Any:
     """The same array in a framework, with the same strides where it can."""
-    if backend == "numpy":
+    if backend in ("numpy", "native"):
         return x
     assert backend in ("torch", "tensorflow"), f"unknown backend {backend}"
     message = f"{backend} is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
@@ -132,6 +138,13 @@ def to_numpy(x: Any) -> np.ndarray[Any, Any]:
 
 def ops_of(backend: str) -> Kernels:
     """The backend's operations."""
+    if backend == "numpy":
+        return NumpyOps()
+    if backend == "torch":
+        from hvd_compress.ops._torch import TorchOps
+
+        return TorchOps(to_backend(backend, np.zeros(1)).device)
+    assert backend != "native" or native.kernels is not None, "the C++ kernels were not built"
     return ops_for(to_backend(backend, np.zeros(1, np.float32)))
 
 

@@ -4,7 +4,8 @@ An entry of magnitude a offers three items: its first 2 bits, 2 more, 4 more. Th
 of the error ranks them by their *keys* a, a/r4, a/r8. Items are taken in falling order of keys, of equal keys first by
 index, then by level, and the longest such prefix that the budget holds wins.
 
-The entries are counted in bins by the leading bits of their magnitudes. The counts bound the cost of every prefix that
+Only the largest entries can be taken, and of these not more than the budget has room for: a sample tells where they
+begin. They are counted in bins by the leading bits of their magnitudes. The counts bound the cost of every prefix that
 ends in a bin from below; where the bound exceeds the budget, the bin is not looked at. The items of the first bin in
 which a prefix does fit are sorted, and no others: the result is exactly that of sorting all.
 """
@@ -12,18 +13,37 @@ which a prefix does fit are sorted, and no others: the result is exactly that of
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array
 from hvd_compress.codecs._budget import WIDTHS, Budget
+from hvd_compress.generator import Key
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["allocate", "key_ratios"]
+__all__ = ["Chosen", "allocate", "key_ratios"]
 
 _INFINITY = 0x7F800000
 _SMALLEST = 0x00800000
 """Bits of 2**-126. Smaller keys are dropped, because processors may take them for zero."""
 _EXPONENT_BIAS = 1023 - 127
+_SAMPLE = 1 << 14
+
+
+class Chosen(NamedTuple):
+    """The entries of one width: rising indices, and float32 values."""
+
+    indices: Array
+    values: Array
+
+
+class _Candidates(NamedTuple):
+    """All entries that may be taken: rising indices, float32 values, bits of the magnitudes."""
+
+    indices: Array
+    values: Array
+    bits: Array
 
 
 def key_ratios(index_cost_bits: float) -> tuple[float, float, float]:
@@ -33,8 +53,8 @@ def key_ratios(index_cost_bits: float) -> tuple[float, float, float]:
 
 
 def allocate(
-    ops: Kernels, x: Array, budget: Budget, ratios: Sequence[float], shift: int = 18
-) -> tuple[int, list[Array]]:
+    ops: Kernels, x: Array, budget: Budget, ratios: Sequence[float], shift: int = 14
+) -> tuple[int, list[Chosen]]:
     """Choose the width of every entry.
 
     Parameters
@@ -55,45 +75,69 @@ def allocate(
     -------
     flag : int
         `NONFINITE`, `EMPTY` (all below 2**-126) or `NORMAL`.
-    groups : list of arrays
-        Rising indices of the entries of 2, 4 and 8 bits.
+    chosen : list of Chosen
+        The entries of 2, 4 and 8 bits.
     """
-    nothing = [ops.arange(0)] * len(WIDTHS)
-    histogram = ops.count_magnitudes(x, shift)
-    first, end = _SMALLEST >> shift, _INFINITY >> shift
-    sums = [ops.sum(part) for part in (histogram[end:], histogram[first:end])]
-    bad, usable = ops.to_list(ops.concat([ops.reshape(total, (1,)) for total in sums]))
-    if bad or not usable:
-        return NONFINITE if bad else EMPTY, nothing
-    edges = ops.shift_left(ops.arange(end + 1), shift)
+    nothing = [Chosen(ops.arange(0), ops.zeros(0))] * len(WIDTHS)
+    candidates, least = _candidates(ops, x, budget.most_entries, shift)
+    if ops.shape(candidates.indices)[0] == 0:
+        return EMPTY, nothing
+    most = ops.integer(ops.max(candidates.bits))
+    if most >= _INFINITY:
+        return NONFINITE, nothing
+    first, end = least >> shift, (most >> shift) + 1
+    histogram = ops.count_magnitudes(candidates.values, shift)[first:end]
+    edges = ops.shift_left(ops.arange(end - first + 1) + first, shift)
     edges = ops.cast(ops.from_bytes(ops.to_bytes(ops.cast(edges, "int32")), "float32"), "float64")
-    bins = [j for j in _bins_to_search(ops, histogram[:end], edges, shift, budget, ratios) if j >= first]
-    if not bins:
-        return NORMAL, nothing
-    candidates = ops.at_least(x, bins[0] << shift)
-    bits = ops.magnitude_bits(ops.take(x, candidates))
-    magnitudes = ops.cast(ops.from_bytes(ops.to_bytes(bits), "float32"), "float64")
-    # Divisors are arrays, because some frameworks multiply by the reciprocal of a number.
-    keys = [magnitudes / ops.constant((ratio,), "float64") for ratio in ratios]
-    for j in bins:
-        cut = _last_that_fits(ops, keys, candidates, edges[j : j + 1], edges[j + 1 : j + 2], budget)
+    for j in _bins_to_search(ops, histogram, edges, (first, shift), budget, ratios):
+        low, high = ops.to_list(edges[j : j + 2])
+        cut = _last_that_fits(ops, candidates, (low, high), budget, ratios)
         if cut is not None:
-            return NORMAL, _groups(ops, keys, candidates, *cut)
+            return NORMAL, _chosen(ops, candidates, *cut, ratios)
     return NORMAL, nothing
 
 
+def _candidates(ops: Kernels, x: Array, most: int, shift: int) -> tuple[_Candidates, int]:
+    """More than `most` of the largest entries, or all, and the magnitude bits that they reach: where a bin begins."""
+    least = max(_SMALLEST, _likely_bound(ops, x, most + 1) >> shift << shift)
+    indices = ops.at_least(x, least)
+    if ops.shape(indices)[0] <= most and least > _SMALLEST:
+        least = _SMALLEST
+        indices = ops.at_least(x, least)
+    values = ops.take(x, indices)
+    return _Candidates(indices, values, ops.magnitude_bits(values)), least
+
+
+def _likely_bound(ops: Kernels, x: Array, k: int) -> int:
+    """Magnitude bits that at least `k` entries most likely reach, and not many more, by a sample."""
+    n = ops.shape(x)[0]
+    stride = n // _SAMPLE
+    expected = k / max(1, n) * _SAMPLE
+    rank = int(expected + 5 * math.sqrt(expected) + 16)
+    if stride < 4 or rank >= _SAMPLE:
+        return 0
+    places = ops.arange(_SAMPLE)
+    # Not one stride: entries of a column would repeat.
+    offsets = ops.shift_right(ops.random_bits(places, Key(0, 0)) * stride, 32)
+    keys = ops.cast(ops.magnitude_bits(ops.take(x, places * stride + offsets)), "int64")
+    return int(ops.integer(ops.take(keys, ops.argsort(-keys)[rank : rank + 1])))
+
+
 def _bins_to_search(
-    ops: Kernels, histogram: Array, edges: Array, shift: int, budget: Budget, ratios: Sequence[float]
+    ops: Kernels, histogram: Array, edges: Array, bins: tuple[int, int], budget: Budget, ratios: Sequence[float]
 ) -> list[int]:
-    """Rising bins that hold items and in which, by the counts alone, a prefix that fits may end."""
-    end = ops.shape(histogram)[0]
+    """Rising bins that hold items and in which, by the counts alone, a prefix that fits may end.
+
+    `bins` are the number of the first one and the bits that a bin ignores.
+    """
+    end, (first, shift) = ops.shape(histogram)[0], bins
     # above[j]: entries in bin j and higher.
     above = ops.concat([ops.sum(histogram) - ops.cumsum(histogram) + histogram, ops.zeros(2, "int64")])
     least, most, items = [], [], histogram * 0
     for ratio in ratios:
         # The bin of the float32 below ratio * edge, read from the float64's bits.
         pattern = ops.shift_right(ops.from_bytes(ops.to_bytes(edges * ratio), "int64"), 29 + shift)
-        owner = ops.clip(pattern - (_EXPONENT_BIAS << (23 - shift)), 0, end)
+        owner = ops.clip(pattern - (_EXPONENT_BIAS << (23 - shift)) - first, 0, end)
         # Where ratio * edge is no edge itself, of this bin's entries some are above it and some below.
         split = 0 if math.frexp(ratio)[0] == 0.5 else 1
         least.append(ops.take(above, owner[1:] + split))
@@ -103,32 +147,56 @@ def _bins_to_search(
 
 
 def _last_that_fits(
-    ops: Kernels, keys: Sequence[Array], candidates: Array, low: Array, high: Array, budget: Budget
-) -> tuple[Array, Array] | None:
-    """Key and rank of the last item of the longest prefix that ends in [low, high) and fits."""
-    found, ranks, counts = [], [], []
-    for level, key in enumerate(keys):
-        beyond = key >= high
-        inside = ops.nonzero((key >= low) & ~beyond)
-        found.append(ops.take(key, inside))
-        ranks.append(_rank(ops.take(candidates, inside), level))
+    ops: Kernels, candidates: _Candidates, bin_of: tuple[float, float], budget: Budget, ratios: Sequence[float]
+) -> tuple[float, int] | None:
+    """Key and rank of the last item of the longest prefix that ends in a bin, [low, high), and fits."""
+    keys, ranks, counts = [], [], []
+    for level, ratio in enumerate(ratios):
+        low, high = (_least_bits(edge, ratio) for edge in bin_of)
+        beyond = candidates.bits >= high
+        inside = ops.nonzero((candidates.bits >= low) & ~beyond)
+        magnitudes = ops.from_bytes(ops.to_bytes(ops.cast(ops.take(candidates.bits, inside), "int32")), "float32")
+        # An array, because some frameworks multiply by the reciprocal of a number.
+        keys.append(ops.cast(magnitudes, "float64") / ops.constant((ratio,), "float64"))
+        ranks.append(ops.take(candidates.indices, inside) * 4 + level)
         counts.append(ops.sum(ops.cast(beyond, "int64")))
-    found, ranks = ops.concat(found), ops.concat(ranks)
-    order = ops.argsort(ranks)
-    order = ops.take(order, ops.argsort(-ops.take(found, order)))
-    found, ranks = ops.take(found, order), ops.take(ranks, order)
-    levels = ops.bit_and(ranks, 3)
+    key, rank = ops.concat(keys), ops.concat(ranks)
+    order = ops.argsort(rank)
+    order = ops.take(order, ops.argsort(-ops.take(key, order)))
+    rank = ops.take(rank, order)
+    levels = ops.bit_and(rank, 3)
     reached = [count + ops.cumsum(ops.cast(levels == level, "int64")) for level, count in enumerate(counts)]
-    fitting = ops.nonzero(budget.fits(ops, reached))[-1:]
-    return (ops.take(found, fitting), ops.take(ranks, fitting)) if ops.shape(fitting)[0] else None
+    last = ops.nonzero(budget.fits(ops, reached))[-1:]
+    if ops.shape(last)[0] == 0:
+        return None
+    return ops.to_list(ops.take(key, ops.take(order, last)))[0], ops.integer(ops.take(rank, last))
 
 
-def _rank(indices: Array, level: int) -> Array:
-    return indices * 4 + level
+def _least_bits(key: float, ratio: float) -> int:
+    """Bits of the smallest float32 that is at least `key` when it is divided by `ratio`; infinity's where none is."""
+    bits = struct.unpack("<I", struct.pack("<f", min(key * ratio, 3.4028234663852886e38)))[0]
+    while bits > 0 and _key(bits - 1, ratio) >= key:
+        bits -= 1
+    while bits < _INFINITY and _key(bits, ratio) < key:
+        bits += 1
+    return int(bits)
 
 
-def _groups(ops: Kernels, keys: Sequence[Array], candidates: Array, key: Array, rank: Array) -> list[Array]:
-    """Indices by width, given the last item that is taken."""
-    taken = [(own > key) | ((own == key) & (_rank(candidates, level) <= rank)) for level, own in enumerate(keys)]
-    exact = [taken[0] & ~taken[1], taken[1] & ~taken[2], taken[2]]
-    return [ops.take(candidates, ops.nonzero(mask)) for mask in exact]
+def _key(bits: int, ratio: float) -> float:
+    magnitude: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return magnitude / ratio
+
+
+def _chosen(ops: Kernels, candidates: _Candidates, key: float, rank: int, ratios: Sequence[float]) -> list[Chosen]:
+    """Entries by width, given the last item that is taken: all with larger keys, of equal ones those up to its rank."""
+    before = ops.integer(ops.sum(ops.cast(candidates.indices < rank >> 2, "int64")))
+    taken = []
+    for level, ratio in enumerate(ratios):
+        equal, larger = (_least_bits(edge, ratio) for edge in (key, math.nextafter(key, math.inf)))
+        split = before + (level <= rank & 3)
+        taken.append(ops.concat([candidates.bits[:split] >= equal, candidates.bits[split:] >= larger]))
+    chosen = []
+    for mask in (taken[0] & ~taken[1], taken[1] & ~taken[2], taken[2]):
+        places = ops.nonzero(mask)
+        chosen.append(Chosen(ops.take(candidates.indices, places), ops.take(candidates.values, places)))
+    return chosen

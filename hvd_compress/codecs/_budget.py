@@ -27,6 +27,19 @@ class WireBudget(NamedTuple):
         """Whether payloads are filled up to `nbytes`."""
         return True
 
+    @property
+    def most_entries(self) -> int:
+        """More than these cannot be sent, however their bits are spread."""
+        # They cost most sparingly as one set of 2 bits each; where bytes are rounded, up to a byte for each section.
+        low, high = 0, self.numel
+        while low < high:
+            middle = (low + high + 1) // 2
+            if used_nbytes(self.numel, (middle, 0, 0)) - 16 <= self.nbytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
     def fits(self, ops: Kernels, reached: Sequence[Array]) -> Array:
         """Whether prefixes fit; `reached` says how many entries get at least 2, at least 4 and 8 bits."""
         first, second, third = reached
@@ -36,8 +49,7 @@ class WireBudget(NamedTuple):
 
     def may_fit(self, ops: Kernels, least: Sequence[Array], most: Sequence[Array]) -> Array:
         """Whether a prefix that reaches at least `least` and at most `most` entries could fit."""
-        # Every survivor has 2 bits of value and one of index at least.
-        possible = least[0] <= min(self.numel, 8 * (self.nbytes - HEADER) // 3)
+        possible = least[0] <= self.most_entries
         total = least[0] * 0 + HEADER
         for low, high, width in zip(least, [*most[1:], 0], WIDTHS, strict=True):
             kept = ops.clip(low - high, 0, self.numel)
@@ -57,6 +69,11 @@ class ValueBudget(NamedTuple):
     def fixed(self) -> bool:
         """Whether payloads are filled up to `nbytes`."""
         return False
+
+    @property
+    def most_entries(self) -> int:
+        """As for `WireBudget`."""
+        return min(self.numel, self.bits // 2)
 
     @property
     def nbytes(self) -> int:

@@ -33,13 +33,13 @@ class Group(NamedTuple):
     negative: Array
 
 
-def entries_of(ops: Kernels, groups: Sequence[Group]) -> tuple[Array, Array]:
-    """Indices and float32 values of all groups."""
-    values = [ops.zeros(0)]
+def entries_of(ops: Kernels, groups: Sequence[Group]) -> list[Array]:
+    """Indices and float32 values of each group, one after the other."""
+    entries = []
     for group in groups:
         magnitudes = level_values(ops, group.line, group.levels)
-        values.append(ops.where(group.negative == 1, -magnitudes, magnitudes))
-    return ops.concat([group.indices for group in groups]), ops.concat(values)
+        entries += [group.indices, ops.where(group.negative == 1, -magnitudes, magnitudes)]
+    return entries
 
 
 def write_groups(ops: Kernels, groups: Sequence[Group], budget: Budget) -> Array:
@@ -74,7 +74,7 @@ def read_groups(ops: Kernels, body: Array, budget: Budget) -> list[Group]:
         stop = start + index_nbytes(budget.numel, k)
         all_indices.append(decode_indices(ops, body[start:stop], budget.numel, k))
         start = stop
-    _require_distinct(ops, all_indices, budget.numel)
+    ops.require(ops.are_distinct(all_indices, budget.numel), "payload: an index occurs twice")
     for indices, line, width, k in zip(all_indices, lines, WIDTHS, kept, strict=True):
         stop = start + (k * width + 7) // 8
         codes = ops.unpack_bits(body[start:stop], width, k)
@@ -101,10 +101,3 @@ def _read_header(ops: Kernels, body: Array, budget: Budget) -> tuple[list[int], 
         ops.require(ops.all(line[1:] >= 0), "payload: a step is negative")
         ops.require(k > 0 or ops.all(line == 0), "payload: levels without entries")
     return kept, lines
-
-
-def _require_distinct(ops: Kernels, all_indices: Sequence[Array], numel: int) -> None:
-    taken = ops.zeros(numel, "uint8")
-    for indices in all_indices:
-        ops.require(ops.all(ops.take(taken, indices) == 0), "payload: an index occurs twice")
-        taken = ops.put(taken, indices, 1)

@@ -37,18 +37,16 @@ def fit_levels(ops: Kernels, magnitudes: Array, bits: int, iterations: int) -> t
     """
     low, high = _range(ops, magnitudes)
     last = 2 ** (bits - 1) - 1
-    values = ops.cast(magnitudes, "float64")
     step = (high - low) / (last + 1)
     base = low + step / 2
-    distances = values - low
     for _ in range(iterations if high > low else 0):
-        levels = _nearest(ops, values, base, step, last)
-        line = _regression(ops, levels, distances)
+        line = _regression(ops.shape(magnitudes)[0], *ops.level_sums(magnitudes, base, step, last, low))
         if line is None:
             break
         base, step = low + line[0], line[1]
     base, step = _stored(ops, base, step, low)
-    return ops.constant((base, step), "float32"), ops.cast(_nearest(ops, values, base, step, last), "int64")
+    levels = ops.nearest_levels(magnitudes, base, step, last) if step else ops.cast(magnitudes * 0, "int64")
+    return ops.constant((base, step), "float32"), levels
 
 
 def spread_levels(ops: Kernels, magnitudes: Array, bits: int, draws: Array) -> tuple[Array, Array]:
@@ -80,20 +78,8 @@ def _range(ops: Kernels, magnitudes: Array) -> tuple[float, float]:
     return low, high
 
 
-def _nearest(ops: Kernels, values: Array, base: float, step: float, last: int) -> Array:
-    if step == 0:
-        return values * 0
-    # An array, because some frameworks multiply by the reciprocal of a number.
-    return ops.clip(ops.rint((values - base) / ops.constant((step,), "float64")), 0.0, float(last))
-
-
-def _regression(ops: Kernels, levels: Array, distances: Array) -> tuple[float, float] | None:
-    """Offset and slope of the least-squares line through the distances; None unless it rises."""
-    # Sums of integers are exact in any order, those of distances are not.
-    sums = [ops.reshape(ops.sum(term), (1,)) for term in (levels, levels * levels)]
-    sums += [ops.ordered_sum(term) for term in (distances, levels * distances)]
-    j, jj, d, jd = ops.to_list(ops.concat(sums))
-    k = ops.shape(levels)[0]
+def _regression(k: int, j: float, jj: float, d: float, jd: float) -> tuple[float, float] | None:
+    """Offset and slope of the least-squares line through k distances, from `level_sums`; None unless it rises."""
     numerator, denominator = k * jd - j * d, k * jj - j * j
     if denominator == 0 or numerator <= 0:
         return None

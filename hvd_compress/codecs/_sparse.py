@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from hvd_compress.codec import Array, Codec, Payload, Reduction, TensorSpec
@@ -77,6 +78,12 @@ class Sparsifier(Codec):
     def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         values, indices = self.entries(ops, payload, spec)
         return ops.scatter_add(total, indices, values)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        rows = (self.entries(ops, payload, spec)[::-1] for payload in payloads)
+        return ops.sum_entries(rows, factor, into)
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         values, indices = self.entries(ops, payload, spec)

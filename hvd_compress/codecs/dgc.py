@@ -99,10 +99,10 @@ class DGC(Sparsifier):
     def encode(
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
-        gradient, room = self._clipped(ops, ops.float32(x), site), out or {}
-        momentum = self.companion.accumulate(ops, gradient, state["momentum"], room.get("momentum"))
-        step = ops.scale_add(momentum, gradient, 1.0) if self.nesterov else momentum
-        velocity = ops.scale_add(step, state["velocity"], 1.0, room.get("velocity"))
+        gradient = self._clipped(ops, ops.float32(x), site)
+        past = state["momentum"], state["velocity"]
+        room = None if out is None else (out["momentum"], out["velocity"])
+        momentum, velocity = ops.add_momentum(gradient, *past, self.momentum, self.nesterov, room)
         indices = self._select(ops, velocity, self.kept(ops.shape(x)[0]), site)
         payload = pack_entries(ops, velocity, indices, self.value_dtype, "auto")
         spec = TensorSpec(ops.shape(x), "float32")

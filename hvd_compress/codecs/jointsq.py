@@ -19,7 +19,7 @@ from hvd_compress.registry import register
 
 __all__ = ["JointSQ"]
 
-_ENTRIES = (("int64", (None,)), ("float32", (None,)))
+_ENTRIES = (("int64", (None,)), ("float32", (None,))) * len(WIDTHS)
 
 
 @register("jointsq")
@@ -142,14 +142,23 @@ class JointSQ(Codec):
         return replace(self, payload_budget=max(64, budget // 4 * 4))
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return ops.put(ops.zeros(spec.numel), *self._entries(ops, payload, spec.numel))
+        return self.add_decoded(ops, ops.zeros(spec.numel), payload, spec, site)
 
     def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return ops.scatter_add(total, *self._entries(ops, payload, spec.numel))
+        for indices, values in self._entries(ops, payload, spec.numel):
+            total = ops.scatter_add(total, indices, values)
+        return total
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        rows = (entries for payload in payloads for entries in self._entries(ops, payload, spec.numel))
+        return ops.sum_entries(rows, factor, into)
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        indices, values = self._entries(ops, payload, spec.numel)
-        return ops.scatter_add(x, indices, -values)
+        for indices, values in self._entries(ops, payload, spec.numel):
+            x = ops.scatter_add(x, indices, -values)
+        return x
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
         return ()
@@ -158,15 +167,15 @@ class JointSQ(Codec):
         return (self.budget(spec.numel).nbytes - COMMON,)
 
     def _write(self, ops: Kernels, x: Array, site: Site) -> tuple[Array, ...]:
-        """Payload without the common header, flag, and what a receiver will read: indices and values."""
+        """Payload without the common header, flag, and what a receiver will read: indices and values by width."""
         budget = self.budget(ops.shape(x)[0])
         flag, chosen = allocate(ops, x, budget, key_ratios(self.index_cost_bits))
         pairs = zip(chosen, WIDTHS, strict=True)
-        groups = [self._quantise(ops, ops.take(x, indices), indices, width, site) for indices, width in pairs]
+        groups = [self._quantise(ops, *entries, width, site) for entries, width in pairs]
         body = write_groups(ops, groups, budget)
         return body, ops.reshape(ops.constant((flag,), "int64"), ()), *entries_of(ops, groups)
 
-    def _quantise(self, ops: Kernels, values: Array, indices: Array, width: int, site: Site) -> Group:
+    def _quantise(self, ops: Kernels, indices: Array, values: Array, width: int, site: Site) -> Group:
         magnitudes, negative = ops.where(values < 0, -values, values), ops.cast(values < 0, "int64")
         if ops.shape(values)[0] == 0:
             return Group(indices, ops.zeros(2), indices, negative)
@@ -175,11 +184,12 @@ class JointSQ(Codec):
         draws = ops.uniform(indices, generator_key(self.seed, site, ROUNDING))
         return Group(indices, *spread_levels(ops, magnitudes, width, draws), negative)
 
-    def _entries(self, ops: Kernels, payload: Payload, numel: int) -> Sequence[Array]:
-        """Indices and values of a payload; ``ValueError`` if it is damaged."""
-        if payload.kept is not None:
-            return payload.kept  # type: ignore[no-any-return]
-        budget = self.budget(numel)
-        return ops.run_eagerly(
-            lambda ops, body: entries_of(ops, read_groups(ops, body, budget)), payload.parts, _ENTRIES
-        )
+    def _entries(self, ops: Kernels, payload: Payload, numel: int) -> list[tuple[Array, Array]]:
+        """Indices and values of each width; ``ValueError`` if the payload is damaged."""
+        found = payload.kept
+        if found is None:
+            budget = self.budget(numel)
+            found = ops.run_eagerly(
+                lambda ops, body: entries_of(ops, read_groups(ops, body, budget)), payload.parts, _ENTRIES
+            )
+        return list(zip(found[::2], found[1::2], strict=True))

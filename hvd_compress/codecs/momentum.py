@@ -50,7 +50,7 @@ class DenseMomentum(Dense):
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
-        momentum = self.accumulate(ops, gradient, state["momentum"])
+        momentum = ops.momentum(gradient, state["momentum"], self.momentum, self.nesterov)
         update = ops.scale_add(momentum, gradient, 1.0) if self.nesterov else momentum
         return ops.cond(
             ops.all_finite(gradient),
@@ -58,9 +58,3 @@ class DenseMomentum(Dense):
             lambda: (ops.concat([update]), {**state, "momentum": momentum}),
             lambda: (gradient, state),
         )
-
-    def accumulate(self, ops: Kernels, gradient: Array, momentum: Array, out: Array | None = None) -> Array:
-        """New momentum buffer: m*u + g, with Nesterov m*(u + g); each product and sum rounded."""
-        if self.nesterov:
-            return ops.scale_add(ops.zeros(1), ops.scale_add(gradient, momentum, 1.0), self.momentum, out)
-        return ops.scale_add(gradient, momentum, self.momentum, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
@@ -93,63 +94,72 @@ class QSGD(Codec):
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
-        n = ops.shape(x)[0]
-        parts, flag = self.quantise(ops, x, ops.arange(n), site)
-        return Payload(parts, flag, (n,)), state
+        parts, flag = self.quantise(ops, x, None, site)
+        return Payload(parts, flag, (ops.shape(x)[0],)), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return self.restore(ops, payload.parts, spec.numel)
 
-    def quantise(self, ops: Kernels, x: Array, positions: Array, site: Site) -> tuple[tuple[Array, Array], Array]:
-        """Sections (scales, codes) and flag of float32 entries that stand at `positions` of their tensor."""
-        n, s = ops.shape(x)[0], self.s
-        buckets, size = self._buckets(n)
-        magnitudes = ops.reshape(ops.concat([x, ops.zeros(buckets * size - n)]), (buckets, size))
-        magnitudes = ops.where(magnitudes < 0, -magnitudes, magnitudes)
-        scales = self._scales(ops, magnitudes)
-        used = ops.where(scales > 0, scales, 1.0)
-        y = ops.flatten(magnitudes * ops.reshape(s / used, (-1, 1)))[:n]
-        if self.rounding == "nearest":
-            levels = ops.rint(y)
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        if self.packing != "bits":
+            return super().combine(ops, payloads, spec, site, factor, into)
+        rows = [(payload.parts[1], self._units(ops, payload.parts)) for payload in payloads]
+        return ops.sum_levels(rows, self._buckets(spec.numel)[1], self.s, factor, into)
+
+    def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        if self.packing != "bits":
+            return super().error(ops, x, payload, spec, site)
+        units = self._units(ops, payload.parts)
+        return ops.subtract_levels(x, payload.parts[1], units, self._buckets(spec.numel)[1], self.s)
+
+    def quantise(
+        self, ops: Kernels, x: Array, positions: Array | None, site: Site
+    ) -> tuple[tuple[Array, Array], Array]:
+        """Sections (scales, codes) and flag of float32 entries at `positions` of their tensor, or of all of it."""
+        _, size = self._buckets(ops.shape(x)[0])
+        scales = self._scales(ops, x, size)
+        key = None if self.rounding == "nearest" else generator_key(self.seed, site, ROUNDING)
+        if positions is None and self.packing == "bits":
+            codes = ops.pack_rounded(x, scales, size, self.s, key)
         else:
-            levels = ops.floor(y)
-            draws = ops.uniform(positions, generator_key(self.seed, site, ROUNDING))
-            levels = levels + ops.cast(draws < y - levels, "float32")
-        live = self._spread(ops, ops.cast(scales > 0, "int64"), n)
-        levels = ops.cast(ops.clip(levels, 0.0, float(s)), "int64") * live
-        negative = ops.negative(x) * live
+            negative, levels = ops.round_to_levels(x, scales, size, self.s, key, positions)
+            codes = pack_levels(ops, negative, levels, self.s, self.packing)
         flag = ops.where(ops.all(ops.equal(scales, 0.0)), EMPTY, NORMAL)
         flag = ops.where(ops.all_finite(scales), flag, NONFINITE)
-        return (ops.to_bytes(scales), pack_levels(ops, negative, levels, s, self.packing)), flag
+        return (ops.to_bytes(scales), codes), flag
 
     def restore(self, ops: Kernels, parts: tuple[Array, ...], n: int) -> Array:
         """Undo `quantise`; ``ValueError`` if the sections are damaged."""
+        _, size = self._buckets(n)
+        units = self._units(ops, parts)
+        if self.packing == "bits":
+            return ops.restore_levels(parts[1], units, size, self.s, n)
+        negative, levels = unpack_levels(ops, parts[1], n, self.s, self.packing)
+        values = ops.float32(levels) * ops.spread(units, size, n)
+        return ops.where(negative > 0, -values, values)
+
+    def _units(self, ops: Kernels, parts: tuple[Array, ...]) -> Array:
+        """What one level of each bucket is worth."""
         scales = ops.from_bytes(parts[0], "float32")
         ops.require(ops.all_finite(scales), "payload: a scale is not finite")
         ops.require(ops.all(scales >= 0), "payload: a scale is negative")
-        negative, levels = unpack_levels(ops, parts[1], n, self.s, self.packing)
-        values = ops.float32(levels) * self._spread(ops, ops.divide(scales, self.s), n)
-        return ops.where(negative > 0, -values, values)
+        return ops.divide(scales, self.s)
 
     def _buckets(self, n: int) -> tuple[int, int]:
         size = self.bucket_size or max(1, n)
         return -(-n // size), size
 
-    def _scales(self, ops: Kernels, magnitudes: Array) -> Array:
+    def _scales(self, ops: Kernels, x: Array, size: int) -> Array:
         """Norm of each bucket; 0 where it is so small that dividing by it could overflow."""
         if self.norm == "max":
-            bits = ops.max(ops.reshape(ops.magnitude_bits(ops.flatten(magnitudes)), ops.shape(magnitudes)))
-            norms = ops.from_bytes(ops.to_bytes(bits), "float32")
+            norms = ops.bucket_maxima(x, size)
         else:
-            wide = ops.cast(magnitudes, "float64")
+            filled = ops.concat([x, ops.zeros(-ops.shape(x)[0] % size)])
+            wide = ops.cast(ops.reshape(filled, (-1, size)), "float64")
             norms = ops.float32(ops.sqrt(ops.sum(wide * wide)))
         return ops.where(norms < _TINY, ops.zeros(1), norms)
-
-    def _spread(self, ops: Kernels, values: Array, n: int) -> Array:
-        """Each bucket's value for each of its entries."""
-        _, size = self._buckets(n)
-        ones = ops.cast(ops.zeros(size), ops.dtype(values)) + 1
-        return ops.flatten(ops.reshape(values, (-1, 1)) * ones)[:n]
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return self.section_nbytes(spec.numel)

@@ -84,7 +84,12 @@ class RandomK(Codec):
         return Payload((values,), flag, (ops.shape(indices)[0],), indices), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return ops.put(ops.zeros(spec.numel), self._indices(ops, payload, spec, site), self._values(ops, payload, site))
+        return self.decode_into(ops, payload, spec, site, None)
+
+    def decode_into(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site, into: Array | None) -> Array:
+        total = ops.zeros(spec.numel) if into is None else into
+        entries = self._indices(ops, payload, spec, site), self._values(ops, payload, site)
+        return ops.sum_entries([entries], ops.constant((1.0,), "float32"), total)
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         indices = self._indices(ops, payload, spec, site)
@@ -100,18 +105,17 @@ class RandomK(Codec):
     def _selection(self, ops: Kernels, n: int, site: Site) -> tuple[Array, Array]:
         """Chosen indices, and for each the inverse of its probability."""
         k = kept_count(self.density, n)
+        key = generator_key(self.seed, site, SHARED_SELECTION)
+        if self.selection == "stratified":
+            indices, sizes = ops.draw_strata(n, k, key)
+            return indices, ops.cast(sizes, "float32")
         blocks = ops.arange(k)
         scale = ops.cast(blocks * 0 + 1, "float32") * (n / max(1, k))
-        key = generator_key(self.seed, site, SHARED_SELECTION)
         if self.selection == "uniform":
             return ops.select_largest(MASK - ops.random_bits(ops.arange(n), key), k), scale
-        if self.selection == "block":
-            start = ops.shift_right(ops.random_bits(ops.arange(1), key) * n, 32)
-            moved = blocks + start
-            return ops.where(moved >= n, moved - n, moved), scale
-        low = blocks * n // max(1, k)
-        size = (blocks + 1) * n // max(1, k) - low
-        return low + ops.shift_right(ops.random_bits(blocks, key) * size, 32), ops.cast(size, "float32")
+        start = ops.shift_right(ops.random_bits(ops.arange(1), key) * n, 32)
+        moved = blocks + start
+        return ops.where(moved >= n, moved - n, moved), scale
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
         return (kept_count(self.density, spec.numel),)

@@ -1,110 +1,91 @@
-// The kernels as functions of NumPy arrays. Callers see to dtype and layout; here both are checked once more.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-
+// The kernels as functions of NumPy arrays: arithmetic, entry by entry.
 #include <algorithm>
 #include <vector>
 
+#include <pybind11/stl.h>
+
+#include "arrays.h"
 #include "kernels.h"
 #include "pool.h"
-#include "select.h"
 
-namespace py = pybind11;
-using namespace hvd_compress;
-
+namespace hvd_compress {
 namespace {
 
-template <typename T>
-using Array = py::array_t<T, py::array::c_style>;
-using Floats = Array<float>;
-
-std::size_t size_of(const py::array& x) { return static_cast<std::size_t>(x.size()); }
-
-void same_size(const py::array& x, const py::array& y) {
-    if (x.size() != y.size()) throw py::value_error("arrays of different sizes");
-}
-
-template <typename Loop>
-void in_parts(std::size_t n, const Loop& loop) {
-    parallel(parts_of(n), [&](std::size_t part) {
-        const std::size_t begin = part * kPart;
-        loop(begin, std::min(kPart, n - begin));
-    });
-}
-
-// Calls loop(x, y, out, n) for parts of three arrays of one size.
-template <typename Loop>
-void in_parts(const Floats& x, const Floats& y, Floats& out, const Loop& loop) {
+void scale_add(const Floats& x, const Floats& y, float decay, Floats out) {
     same_size(x, y);
     same_size(x, out);
     const float *a = x.data(), *b = y.data();
     float* to = out.mutable_data();
     const std::size_t n = size_of(x);
     py::gil_scoped_release release;
-    in_parts(n, [&](std::size_t at, std::size_t size) { loop(a + at, b + at, to + at, size); });
+    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().scale_add(a + at, b + at, decay, to + at, size); });
 }
 
-void scale_add(const Floats& x, const Floats& y, float decay, Floats out) {
-    in_parts(x, y, out, [decay](const float* a, const float* b, float* to, std::size_t n) {
-        kernels().scale_add(a, b, decay, to, n);
-    });
+void subtract(const Floats& x, const Floats& y, Floats out) {
+    same_size(x, y);
+    same_size(x, out);
+    const float *a = x.data(), *b = y.data();
+    float* to = out.mutable_data();
+    const std::size_t n = size_of(x);
+    py::gil_scoped_release release;
+    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().subtract(a + at, b + at, to + at, size); });
 }
 
-void subtract(const Floats& x, const Floats& y, Floats out) { in_parts(x, y, out, kernels().subtract); }
+void scale(const Floats& x, float factor, Floats out) {
+    same_size(x, out);
+    const float* a = x.data();
+    float* to = out.mutable_data();
+    const std::size_t n = size_of(x);
+    py::gil_scoped_release release;
+    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().scale(a + at, factor, to + at, size); });
+}
+
+// Whether good(begin, size) holds for all parts of n entries.
+template <typename Good>
+bool in_all_parts(std::size_t n, const Good& good) {
+    std::vector<char> each(parts_of(n), 1);
+    in_parts(n, [&](std::size_t at, std::size_t size) { each[at / kPart] = good(at, size); });
+    return std::all_of(each.begin(), each.end(), [](char one) { return one; });
+}
 
 bool all_finite(const Floats& x) {
     const float* a = x.data();
     const std::size_t n = size_of(x);
     py::gil_scoped_release release;
-    std::vector<char> good(parts_of(n), 1);
-    in_parts(n, [&](std::size_t at, std::size_t size) { good[at / kPart] = kernels().all_finite(a + at, size); });
-    return std::all_of(good.begin(), good.end(), [](char one) { return one; });
+    return in_all_parts(n, [=](std::size_t at, std::size_t size) { return kernels().all_finite(a + at, size); });
 }
 
-Array<std::int64_t> count_magnitudes(const Floats& x, unsigned shift, std::size_t bins) {
-    if (shift > 31 || bins != std::size_t{1} << (31 - shift)) throw py::value_error("bins do not fit the shift");
-    Array<std::int64_t> counts(static_cast<py::ssize_t>(bins));
-    std::int64_t* to = counts.mutable_data();
+// residual = x + decay * residual, unless a sum is not finite; returns whether it was done.
+bool accumulate(const Floats& x, Floats residual, float decay) {
+    same_size(x, residual);
     const float* a = x.data();
+    float* e = residual.mutable_data();
     const std::size_t n = size_of(x);
     py::gil_scoped_release release;
-    std::fill(to, to + bins, 0);
-    // Integers add up to the same whatever the order.
-    const std::size_t shares = std::max<std::size_t>(1, std::min(threads(), parts_of(n)));
-    std::vector<std::vector<std::int64_t>> own(shares, std::vector<std::int64_t>(bins, 0));
-    parallel(shares, [&](std::size_t share) {
-        const std::size_t begin = n * share / shares, end = n * (share + 1) / shares;
-        kernels().count_magnitudes(a + begin, end - begin, shift, own[share].data());
+    const bool finite = in_all_parts(
+        n, [=](std::size_t at, std::size_t size) { return kernels().sums_finite(a + at, e + at, decay, size); });
+    if (!finite) return false;
+    in_parts(n, [=](std::size_t at, std::size_t size) { kernels().scale_add(a + at, e + at, decay, e + at, size); });
+    return true;
+}
+
+// The same for DGC's momentum and velocity, from arrays that may be those written to.
+bool add_momentum(const Floats& x, const Floats& momentum, const Floats& velocity, float m, bool nesterov, Floats out_momentum,
+                  Floats out_velocity, bool check) {
+    for (const Floats* other : {&momentum, &velocity, &std::as_const(out_momentum), &std::as_const(out_velocity)})
+        same_size(x, *other);
+    const float *a = x.data(), *u = momentum.data(), *v = velocity.data();
+    float *new_u = out_momentum.mutable_data(), *new_v = out_velocity.mutable_data();
+    const std::size_t n = size_of(x);
+    py::gil_scoped_release release;
+    const bool finite = !check || in_all_parts(n, [=](std::size_t at, std::size_t size) {
+        return kernels().momentum_finite(a + at, u + at, v + at, m, nesterov, size);
     });
-    for (const auto& part : own)
-        for (std::size_t bin = 0; bin < bins; ++bin) to[bin] += part[bin];
-    return counts;
-}
-
-Array<std::int64_t> largest_indices(const Floats& x, std::size_t k) {
-    const std::size_t n = size_of(x);
-    if (k > n || n > UINT32_MAX) throw py::value_error("k must be at most n, and n below 2**32");
-    Array<std::int64_t> indices(static_cast<py::ssize_t>(k));
-    std::int64_t* to = indices.mutable_data();
-    const float* a = x.data();
-    py::gil_scoped_release release;
-    largest(a, n, k, to);
-    return indices;
-}
-
-Array<std::int64_t> indices_at_least(const Floats& x, std::uint32_t least) {
-    const std::size_t n = size_of(x);
-    if (n > UINT32_MAX) throw py::value_error("n must be below 2**32");
-    const float* a = x.data();
-    std::vector<Entry> found;
-    {
-        py::gil_scoped_release release;
-        found = at_least(a, n, least);
-    }
-    Array<std::int64_t> indices(static_cast<py::ssize_t>(found.size()));
-    std::int64_t* to = indices.mutable_data();
-    for (const Entry& entry : found) *to++ = entry.index;
-    return indices;
+    if (!finite) return false;
+    in_parts(n, [=](std::size_t at, std::size_t size) {
+        kernels().add_momentum(a + at, u + at, v + at, m, nesterov, new_u + at, new_v + at, size);
+    });
+    return true;
 }
 
 std::uint32_t check_word(const Array<std::uint32_t>& words) {
@@ -120,15 +101,25 @@ std::uint32_t check_word(const Array<std::uint32_t>& words) {
 
 }  // namespace
 
+void define_elementwise(py::module_& module) {
+    const auto array = [] { return py::arg().noconvert(); };
+    module.def("scale_add", &scale_add, array(), array(), py::arg(), array());
+    module.def("subtract", &subtract, array(), array(), array());
+    module.def("scale", &scale, array(), py::arg(), array());
+    module.def("all_finite", &all_finite, array());
+    module.def("accumulate", &accumulate, array(), array(), py::arg());
+    module.def("add_momentum", &add_momentum, array(), array(), array(), py::arg(), py::arg(), array(), array(), py::arg());
+    module.def("check_word", &check_word, array());
+}
+
+}  // namespace hvd_compress
+
 PYBIND11_MODULE(_kernels, module) {
-    module.def("isa", [] { return kernels().name; });
-    module.def("threads", &threads);
-    module.def("set_threads", &set_threads);
-    module.def("scale_add", &scale_add, py::arg().noconvert(), py::arg().noconvert(), py::arg(), py::arg().noconvert());
-    module.def("subtract", &subtract, py::arg().noconvert(), py::arg().noconvert(), py::arg().noconvert());
-    module.def("all_finite", &all_finite, py::arg().noconvert());
-    module.def("count_magnitudes", &count_magnitudes, py::arg().noconvert(), py::arg(), py::arg());
-    module.def("largest", &largest_indices, py::arg().noconvert(), py::arg());
-    module.def("at_least", &indices_at_least, py::arg().noconvert(), py::arg());
-    module.def("check_word", &check_word, py::arg().noconvert());
+    module.def("isa", [] { return hvd_compress::kernels().name; });
+    module.def("threads", &hvd_compress::threads);
+    module.def("set_threads", &hvd_compress::set_threads);
+    hvd_compress::define_elementwise(module);
+    hvd_compress::define_selection(module);
+    hvd_compress::define_packing(module);
+    hvd_compress::define_quantisation(module);
 }

@@ -6,27 +6,81 @@
 
 namespace hvd_compress {
 
-// A candidate of a selection: where it is, and the bits of its magnitude.
-struct Entry {
-    std::uint32_t index;
-    std::uint32_t bits;
+// Candidates of a selection: where they are, and the bits of their magnitudes.
+struct Entries {
+    std::uint32_t* indices;
+    std::uint32_t* bits;
+};
+
+// The key of one stream of random draws.
+struct Key {
+    std::uint32_t k0, k1;
+};
+
+// Rounding of entries to the levels 0..top of their bucket.
+struct Rounding {
+    float top;
+    unsigned bits;
+    // Nearest level instead of a random one of the two around.
+    bool nearest;
+    Key key;
+};
+
+// Sums that a least-squares line through a group of values needs: of the levels j and their squares.
+struct Moments {
+    std::int64_t j, jj;
+};
+
+// Levels base + j * step, j in 0..last.
+struct Line {
+    double base, step, last;
 };
 
 struct Kernels {
     const char* name;
     // out[i] = x[i] + decay * y[i], product and sum each rounded.
     void (*scale_add)(const float* x, const float* y, float decay, float* out, std::size_t n);
+    // Whether every x[i] + decay * y[i] is finite.
+    bool (*sums_finite)(const float* x, const float* y, float decay, std::size_t n);
+    // u = m * u + x, or m * (u + x) with Nesterov; v = v + u, or v + (u + x).
+    void (*add_momentum)(const float* x, const float* u, const float* v, float m, bool nesterov, float* out_u, float* out_v,
+                         std::size_t n);
+    // Whether every v of the above is finite.
+    bool (*momentum_finite)(const float* x, const float* u, const float* v, float m, bool nesterov, std::size_t n);
     // out[i] = x[i] - y[i]
     void (*subtract)(const float* x, const float* y, float* out, std::size_t n);
+    // out[i] = x[i] * factor
+    void (*scale)(const float* x, float factor, float* out, std::size_t n);
     // Whether no entry is inf or NaN.
     bool (*all_finite)(const float* x, std::size_t n);
     // counts[bits >> shift] += 1 for the bits of every magnitude.
     void (*count_magnitudes)(const float* x, std::size_t n, unsigned shift, std::int64_t* counts);
-    // Writes the entries with bits >= least, in order, from `first` on counted; returns how many. `out` has room for n.
-    std::size_t (*collect)(const float* x, std::size_t n, std::uint32_t first, std::uint32_t least, Entry* out);
+    // Writes the entries with bits >= least, in order, from `first` on counted; returns how many. `out` has room for n + 16.
+    std::size_t (*collect)(const float* x, std::size_t n, std::uint32_t first, std::uint32_t least, Entries out);
     // Sum of (2i+1) * words[i] mod 2**32, i counted from `first` on.
     std::uint32_t (*check_word)(const std::uint32_t* words, std::size_t n, std::uint64_t first);
+    // Bits of the largest magnitude.
+    std::uint32_t (*largest_bits)(const float* x, std::size_t n);
+    // codes[i] = sign << (bits - 1) | level of x[i], n <= kCodes entries of one bucket; draws are those of first + i.
+    void (*round_levels)(const float* x, std::size_t n, std::uint32_t first, float inverse, const Rounding& how,
+                         std::uint8_t* codes);
+    // Of the blocks first, first + 1, ... of the k that share out n entries: a random index of each, and their sizes.
+    void (*draw_strata)(std::size_t first, std::size_t count, std::size_t n, std::size_t k, Key key, std::int64_t* indices,
+                        std::int64_t* sizes);
+    // Packs n codes of `bits` bits, least significant first; ceil(n * bits / 8) bytes. Reads up to 7 codes more.
+    void (*pack_codes)(const std::uint8_t* codes, std::size_t n, unsigned bits, std::uint8_t* out);
+    // Undoes pack_codes. Writes up to 7 codes more.
+    void (*unpack_codes)(const std::uint8_t* packed, std::size_t n, unsigned bits, std::uint8_t* codes);
+    // out[i] += +-(level * unit) of n codes of one bucket, the sign turned by `negate`; returns the highest level.
+    std::uint8_t (*add_levels)(const std::uint8_t* codes, std::size_t n, unsigned bits, float unit, bool negate, float* out);
+    // levels[i] = nearest level of |x[i]|.
+    void (*nearest_levels)(const float* x, std::size_t n, Line line, std::int64_t* levels);
+    // The same levels, not written: distances[i] = |x[i]| - low, products[i] = level * distance.
+    Moments (*level_moments)(const float* x, std::size_t n, Line line, double low, double* distances, double* products);
 };
+
+// Codes that the loops above take at once.
+constexpr std::size_t kCodes = 4096;
 
 extern const Kernels portable_kernels;
 #if defined(__x86_64__)

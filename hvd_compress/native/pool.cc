@@ -2,14 +2,30 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <memory>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 namespace hvd_compress {
 namespace {
+
+// While it lives, arithmetic rounds to nearest and keeps denormals, whatever the program has set for its thread.
+class PlainArithmetic {
+public:
+#if defined(__x86_64__)
+    PlainArithmetic() : before_(_mm_getcsr()) { _mm_setcsr(0x1F80); }
+    ~PlainArithmetic() { _mm_setcsr(before_); }
+
+private:
+    unsigned before_;
+#endif
+};
 
 class Pool {
 public:
@@ -35,17 +51,25 @@ public:
             parts_ = parts;
             next_.store(0);
             busy_ = workers_.size();
+            failure_ = nullptr;
             ++round_;
         }
         wake_.notify_all();
         take(work, parts);
         std::unique_lock<std::mutex> lock(mutex_);
         idle_.wait(lock, [this] { return busy_ == 0; });
+        if (failure_) std::rethrow_exception(failure_);
     }
 
 private:
     void take(const std::function<void(std::size_t)>& work, std::size_t parts) {
-        for (std::size_t part = next_.fetch_add(1); part < parts; part = next_.fetch_add(1)) work(part);
+        const PlainArithmetic plain;
+        try {
+            for (std::size_t part = next_.fetch_add(1); part < parts; part = next_.fetch_add(1)) work(part);
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(mutex_);
+            failure_ = std::current_exception();
+        }
     }
 
     void serve() {
@@ -70,10 +94,11 @@ private:
     const std::function<void(std::size_t)>* work_ = nullptr;
     std::size_t parts_ = 0, busy_ = 0, round_ = 0;
     std::atomic<std::size_t> next_{0};
+    std::exception_ptr failure_;
     bool stop_ = false;
 };
 
-std::size_t wanted = 1;
+std::atomic<std::size_t> wanted{1};
 std::mutex turn;
 // Never destroyed: at the end of a process its threads may be gone already.
 Pool* pool = nullptr;
@@ -84,23 +109,23 @@ pid_t owner = 0;
 
 std::size_t threads() { return wanted; }
 
-void set_threads(std::size_t count) {
-    std::lock_guard<std::mutex> lock(turn);
-    wanted = count < 1 ? 1 : count;
-}
+void set_threads(std::size_t count) { wanted = count < 1 ? 1 : count; }
 
 void parallel(std::size_t parts, const std::function<void(std::size_t)>& work) {
-    std::unique_lock<std::mutex> lock(turn, std::try_to_lock);
-    if (parts < 2 || wanted < 2 || !lock.owns_lock()) {
+    std::unique_lock<std::mutex> lock(turn, std::defer_lock);
+    const std::size_t count = wanted;
+    // Another thread of the program that has the pool keeps it: this one then does its work alone.
+    if (parts < 2 || count < 2 || !lock.try_lock()) {
+        const PlainArithmetic plain;
         for (std::size_t part = 0; part < parts; ++part) work(part);
         return;
     }
     if (pool == nullptr || owner != getpid()) {
-        pool = new Pool(wanted);
+        pool = new Pool(count);
         owner = getpid();
-    } else if (pool->size() != wanted) {
+    } else if (pool->size() != count) {
         delete pool;
-        pool = new Pool(wanted);
+        pool = new Pool(count);
     }
     pool->run(parts, work);
 }

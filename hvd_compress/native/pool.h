@@ -1,6 +1,7 @@
 // A persistent pool of threads that share out ranges.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 
@@ -16,5 +17,14 @@ void parallel(std::size_t parts, const std::function<void(std::size_t)>& work);
 // Number of parts that n entries are worth, and where a part begins. The same for any number of threads.
 constexpr std::size_t kPart = std::size_t{1} << 16;
 inline std::size_t parts_of(std::size_t n) { return (n + kPart - 1) / kPart; }
+
+// Calls loop(begin, size) for each part of n entries; `begin` is a multiple of kPart.
+template <typename Loop>
+void in_parts(std::size_t n, const Loop& loop) {
+    parallel(parts_of(n), [&](std::size_t part) {
+        const std::size_t begin = part * kPart;
+        loop(begin, std::min(kPart, n - begin));
+    });
+}
 
 }  // namespace hvd_compress

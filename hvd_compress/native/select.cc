@@ -3,13 +3,35 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <memory>
+#include <vector>
 
+#include "kernels.h"
 #include "pool.h"
 
 namespace hvd_compress {
 namespace {
+
+// What the parts of an array hold, each part's own.
+struct Found {
+    std::vector<std::vector<std::uint32_t>> indices, bits;
+    std::size_t total = 0;
+};
+
+Found collect(const float* x, std::size_t n, std::uint32_t least) {
+    Found found;
+    found.indices.resize(parts_of(n));
+    found.bits.resize(parts_of(n));
+    in_parts(n, [&](std::size_t begin, std::size_t size) {
+        static thread_local std::unique_ptr<std::uint32_t[]> room(new std::uint32_t[2 * (kPart + 16)]);
+        const Entries entries{room.get(), room.get() + kPart + 16};
+        const std::size_t count = kernels().collect(x + begin, size, static_cast<std::uint32_t>(begin), least, entries);
+        found.indices[begin / kPart].assign(entries.indices, entries.indices + count);
+        found.bits[begin / kPart].assign(entries.bits, entries.bits + count);
+    });
+    for (const auto& part : found.indices) found.total += part.size();
+    return found;
+}
 
 std::uint32_t bits_of(float x) {
     std::uint32_t bits;
@@ -35,44 +57,54 @@ std::uint32_t likely_bound(const float* x, std::size_t n, std::size_t k) {
     return *place;
 }
 
+// Bits of the k-th largest magnitude, found in two counts of leading bits, and how many are larger still.
+struct Threshold {
+    std::uint32_t bits;
+    std::size_t above;
+};
+
+Threshold threshold_of(const Found& found, std::size_t k) {
+    constexpr unsigned kShift = 16;
+    constexpr std::size_t kBins = std::size_t{1} << (31 - kShift);
+    std::vector<std::size_t> counts(kBins, 0);
+    for (const auto& part : found.bits)
+        for (const std::uint32_t bits : part) ++counts[bits >> kShift];
+    std::size_t bin = kBins - 1, above = 0;
+    while (above + counts[bin] < k) above += counts[bin--];
+    std::vector<std::size_t> inner(std::size_t{1} << kShift, 0);
+    for (const auto& part : found.bits)
+        for (const std::uint32_t bits : part)
+            if (bits >> kShift == bin) ++inner[bits & ((1U << kShift) - 1)];
+    std::size_t low = inner.size() - 1;
+    while (above + inner[low] < k) above += inner[low--];
+    return {static_cast<std::uint32_t>(bin << kShift | low), above};
+}
+
 }  // namespace
 
-std::vector<Entry> at_least(const float* x, std::size_t n, std::uint32_t least) {
-    const std::size_t parts = parts_of(n);
-    std::vector<std::vector<Entry>> found(parts);
-    parallel(parts, [&](std::size_t part) {
-        static thread_local std::unique_ptr<Entry[]> room(new Entry[kPart]);
-        const std::size_t begin = part * kPart, size = std::min(kPart, n - begin);
-        const std::size_t count = kernels().collect(x + begin, size, static_cast<std::uint32_t>(begin), least, room.get());
-        found[part].assign(room.get(), room.get() + count);
-    });
-    std::size_t total = 0;
-    for (const auto& part : found) total += part.size();
-    std::vector<Entry> all;
-    all.reserve(total);
-    for (const auto& part : found) all.insert(all.end(), part.begin(), part.end());
-    return all;
+void at_least(const float* x, std::size_t n, std::uint32_t least, const std::function<std::int64_t*(std::size_t)>& room) {
+    const Found found = collect(x, n, least);
+    std::int64_t* out = room(found.total);
+    for (const auto& part : found.indices) out = std::copy(part.begin(), part.end(), out);
 }
 
 void largest(const float* x, std::size_t n, std::size_t k, std::int64_t* indices) {
     if (k == 0) return;
-    std::vector<Entry> candidates = at_least(x, n, likely_bound(x, n, k));
+    Found found = collect(x, n, likely_bound(x, n, k));
     // The sample was unlucky.
-    if (candidates.size() < k) candidates = at_least(x, n, 0);
-    std::vector<std::uint32_t> bits(candidates.size());
-    for (std::size_t i = 0; i < candidates.size(); ++i) bits[i] = candidates[i].bits;
-    const auto place = bits.begin() + static_cast<std::ptrdiff_t>(k - 1);
-    std::nth_element(bits.begin(), place, bits.end(), std::greater<>());
-    const std::uint32_t threshold = *place;
-    std::size_t ties = k;
-    for (const Entry& entry : candidates) ties -= entry.bits > threshold;
-    for (const Entry& entry : candidates) {
-        if (entry.bits < threshold) continue;
-        if (entry.bits == threshold) {
-            if (ties == 0) continue;
-            --ties;
+    if (found.total < k) found = collect(x, n, 0);
+    const Threshold threshold = threshold_of(found, k);
+    std::size_t ties = k - threshold.above;
+    for (std::size_t part = 0; part < found.bits.size(); ++part) {
+        for (std::size_t i = 0; i < found.bits[part].size(); ++i) {
+            const std::uint32_t bits = found.bits[part][i];
+            if (bits < threshold.bits) continue;
+            if (bits == threshold.bits) {
+                if (ties == 0) continue;
+                --ties;
+            }
+            *indices++ = found.indices[part][i];
         }
-        *indices++ = entry.index;
     }
 }
 

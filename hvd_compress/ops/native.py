@@ -1,69 +1,123 @@
-"""Array operations in C++, for arrays in a host's memory. Each gives the bits of the body that it replaces."""
+"""Array operations in C++, for arrays in a host's memory. Each gives the bits of the body that it replaces.
+
+What the kernels do not take, other dtypes, strides and sizes, is left to the bodies.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from itertools import chain, islice
 
 import numpy as np
 
+from hvd_compress.generator import Key
 from hvd_compress.native import kernels
 from hvd_compress.ops.base import Array
-from hvd_compress.ops.kernels import Kernels
+from hvd_compress.ops.native_levels import NativeLevels
 
 __all__ = ["NativeKernels"]
 
+_BATCH = 8
+"""Payloads of sparse entries that are decoded before they are added, for the sake of memory."""
 
-class NativeKernels(Kernels):
-    """Comes before the class of a backend whose arrays share memory with NumPy's.
 
-    What the kernels do not take, other dtypes, strides and sizes, is left to the backend.
-    """
-
-    def as_numpy(self, x: Array) -> np.ndarray[Any, Any]:
-        """The same memory as a NumPy array."""
-        raise NotImplementedError
-
-    def from_numpy(self, x: np.ndarray[Any, Any]) -> Array:
-        """The same memory as an array of the backend."""
-        raise NotImplementedError
+class NativeKernels(NativeLevels):
+    """Comes before the class of a backend whose arrays share memory with NumPy's."""
 
     def largest(self, x: Array, k: int) -> Array:
-        values = self._floats(x)
+        values = self.view(x)
         if values is None or values.size >= 2**32:
             return super().largest(x, k)
         return self.from_numpy(kernels.largest(values, k))
 
     def count_magnitudes(self, x: Array, shift: int) -> Array:
-        values = self._floats(x)
+        values = self.view(x)
         if values is None:
             return super().count_magnitudes(x, shift)
         return self.from_numpy(kernels.count_magnitudes(values, shift, 1 << (31 - shift)))
 
     def at_least(self, x: Array, least: int) -> Array:
-        values = self._floats(x)
+        values = self.view(x)
         if values is None or values.size >= 2**32:
             return super().at_least(x, least)
         return self.from_numpy(kernels.at_least(values, least))
 
     def all_finite(self, x: Array) -> Array:
-        values = self._floats(x)
+        values = self.view(x)
         return super().all_finite(x) if values is None else self.from_numpy(np.array(kernels.all_finite(values)))
 
+    def take(self, x: Array, indices: Array) -> Array:
+        places, values = self.view(indices, "int64"), self.view(x, self.dtype(x))
+        if values is None or places is None or values.dtype not in (np.float32, np.int64) or places.ndim != 1:
+            return super().take(x, indices)  # type: ignore[safe-super]
+        return self.from_numpy(kernels.take(values, places))
+
+    def draw_strata(self, n: int, k: int, key: Key) -> tuple[Array, Array]:
+        if n >= 2**32:
+            return super().draw_strata(n, k, key)
+        indices, sizes = kernels.draw_strata(n, k, *key)
+        return self.from_numpy(indices), self.from_numpy(sizes)
+
+    def scatter_add(self, x: Array, indices: Array, values: Array) -> Array:
+        arrays = self.view(x), self.view(indices, "int64"), self.view(values)
+        if any(array is None for array in arrays):
+            return super().scatter_add(x, indices, values)  # type: ignore[safe-super]
+        kernels.scatter_add(*arrays)
+        return x
+
+    def sum_entries(self, rows: Iterable[tuple[Array, Array]], factor: Array, total: Array) -> Array:
+        into = self.view(total)
+        if into is None:
+            return super().sum_entries(rows, factor, total)
+        waiting, fresh = iter(rows), True
+        while True:
+            batch = [(self.as_numpy(indices), self.as_numpy(values)) for indices, values in islice(waiting, _BATCH)]
+            following = next(waiting, None)
+            scale = self.number(factor) if following is None else 1.0
+            kernels.sum_entries(into, batch, fresh, scale)
+            if following is None:
+                return total
+            waiting, fresh = chain([following], waiting), False
+
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
-        arrays = self._floats(x), self._floats(y)
-        if any(array is None for array in arrays) or self.shape(x) != self.shape(y):
+        arrays = self.views(x, y)
+        if arrays is None:
             return super().scale_add(x, y, decay, out)  # type: ignore[safe-super]
         into = self._room(x, out)
         kernels.scale_add(*arrays, decay, self.as_numpy(into))
         return into
 
     def subtract(self, x: Array, y: Array, out: Array | None = None) -> Array:
-        arrays = self._floats(x), self._floats(y)
-        if any(array is None for array in arrays) or self.shape(x) != self.shape(y):
+        arrays = self.views(x, y)
+        if arrays is None:
             return super().subtract(x, y, out)  # type: ignore[safe-super]
         into = self._room(x, out)
         kernels.subtract(*arrays, self.as_numpy(into))
         return into
+
+    def accumulate(self, x: Array, residual: Array, decay: float, out: Array | None = None) -> Array:
+        arrays = self.views(x, residual)
+        if arrays is None or out is not residual or not kernels.accumulate(*arrays, decay):
+            return super().accumulate(x, residual, decay, out)
+        return residual
+
+    def add_momentum(
+        self,
+        x: Array,
+        momentum: Array,
+        velocity: Array,
+        factor: float,
+        nesterov: bool,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array]:
+        arrays = self.views(x, momentum, velocity)
+        if arrays is None:
+            return super().add_momentum(x, momentum, velocity, factor, nesterov, out)
+        room = (self._room(x, None), self._room(x, None)) if out is None else out
+        in_place = room[0] is momentum
+        if kernels.add_momentum(*arrays, factor, nesterov, self.as_numpy(room[0]), self.as_numpy(room[1]), in_place):
+            return room
+        return super().add_momentum(x, momentum, velocity, factor, nesterov)
 
     def check_word(self, words: Array) -> Array:
         values = self.as_numpy(words)
@@ -71,14 +125,5 @@ class NativeKernels(Kernels):
             return super().check_word(words)
         return self.constant((kernels.check_word(values.view(np.uint32)),), "int64").reshape(())
 
-    def _floats(self, x: Array) -> np.ndarray[Any, Any] | None:
-        """A contiguous float32 array as NumPy's, None for others."""
-        if self.dtype(x) != "float32":
-            return None
-        values = self.as_numpy(x)
-        return values if values.flags.c_contiguous else None
-
     def _room(self, x: Array, out: Array | None) -> Array:
-        if out is not None:
-            return out
-        return self.from_numpy(np.empty(self.shape(x), np.float32))
+        return self.from_numpy(np.empty(self.shape(x), np.float32)) if out is None else out

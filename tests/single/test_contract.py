@@ -129,6 +129,29 @@ def test_backends_give_numpy_s_bytes_and_residuals(codec: Codec, array: np.ndarr
 
 
 @codecs
+@arrays
+@pytest.mark.parametrize("backend", [name for name in required_backends() if name != "tensorflow"])
+def test_state_overwritten_in_place_is_the_same(codec: Codec, array: np.ndarray[Any, Any], backend: str) -> None:
+    ops, x = ops_of(backend), ops_of(backend).flatten(to_backend(backend, array))
+    spec = spec_of(ops, x)
+    fresh, own = codec.init(ops, spec), codec.init(ops, spec)
+    with ops.quiet():
+        for step in range(STEPS):
+            site = SITE._replace(step=step)
+            expected, fresh = codec.encode(ops, x, fresh, site)
+            payload, own = codec.encode(ops, x, own, site, own)
+            assert to_numpy(wire_of(codec, ops, payload)).tobytes() == to_numpy(wire_of(codec, ops, expected)).tobytes()
+            bad = ops.concat([x[:-1], x[-1:] * float("nan")])
+            before = {key: to_numpy(value).tobytes() for key, value in own.items()}
+            _, own = codec.encode(ops, bad, own, site, own)
+            if x.shape[0]:
+                assert {key: to_numpy(value).tobytes() for key, value in own.items()} == before
+    assert {key: to_numpy(value).tobytes() for key, value in own.items()} == {
+        key: to_numpy(value).tobytes() for key, value in fresh.items()
+    }
+
+
+@codecs
 def test_encoding_is_repeatable_and_touches_no_global_generator(codec: Codec) -> None:
     """F013, for the codecs by themselves."""
     import random

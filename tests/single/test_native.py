@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hvd_compress import native
+from hvd_compress.generator import Key
 from hvd_compress.ops import ops_for
 from hvd_compress.ops._numpy import NumpyOps
 from hvd_compress.ops.native import NativeKernels
+from hvd_compress.ops.native_levels import NativeLevels
 from tests.cases import ARRAYS
 
 PLAIN = NumpyOps()
@@ -82,7 +86,7 @@ def test_scale_add_and_subtract(ops: NativeKernels, x: np.ndarray[Any, Any], dec
 
 @every_array
 def test_all_finite(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
-    assert ops.all_finite(x)
+    assert bool(ops.all_finite(x)) == bool(PLAIN.all_finite(x))
     for bad in (np.inf, -np.inf, np.nan):
         for place in {0, x.size // 2, x.size - 1} if x.size else ():
             damaged = np.ascontiguousarray(x).reshape(-1).copy()
@@ -99,11 +103,218 @@ def test_check_word(ops: NativeKernels, n: int) -> None:
 @every_array
 def test_counts_and_bounds(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
     x = np.ascontiguousarray(x).reshape(-1)
-    bits = PLAIN.magnitude_bits(x)
-    counts = native.kernels.count_magnitudes(x, 18, 1 << 13)
-    np.testing.assert_array_equal(counts, np.bincount(bits >> 18, minlength=1 << 13))
+    for shift in (14, 18):
+        same(ops.count_magnitudes(x, shift), PLAIN.count_magnitudes(x, shift))
     for least in (0, 1, 0x3F800000, 0x7F800000):
-        np.testing.assert_array_equal(native.kernels.at_least(x, least), np.flatnonzero(bits >= least))
+        same(ops.at_least(x, least), PLAIN.at_least(x, least))
+
+
+PIECES = st.integers(1, 70)
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Both are the same arrays, or tuples of them, bit for bit."""
+    if isinstance(ours, tuple):
+        for mine, other in zip(ours, theirs, strict=True):
+            same(mine, other)
+        return
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    assert ours.tobytes() == theirs.tobytes()
+
+
+@every_array
+@pytest.mark.parametrize("decay", [1.0, 0.9, 0.0])
+def test_accumulate_in_place(ops: NativeKernels, x: np.ndarray[Any, Any], decay: float) -> None:
+    x = np.ascontiguousarray(x).reshape(-1)
+    residual = np.ascontiguousarray(x[::-1])
+    expected = PLAIN.accumulate(x, residual, decay)
+    before = residual.copy()
+    total = ops.accumulate(x, residual, decay, residual)
+    assert total is residual
+    same(total, expected)
+    for bad in (np.inf, np.nan) if x.size else ():
+        damaged, kept = x.copy(), before.copy()
+        damaged[-1] = bad
+        total = ops.accumulate(damaged, kept, decay, kept)
+        assert total is not kept
+        assert not np.isfinite(total[-1])
+        same(kept, before)
+
+
+def test_a_sum_that_overflows_leaves_the_residual_alone(ops: NativeKernels) -> None:
+    x = np.full(100_000, 3e38, np.float32)
+    kept = np.zeros(100_000, np.float32)
+    kept[70_000] = 3e38
+    before = kept.copy()
+    assert np.isinf(ops.accumulate(x, kept, 1.0, kept)[70_000])
+    same(kept, before)
+
+
+@every_array
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_add_momentum(ops: NativeKernels, x: np.ndarray[Any, Any], nesterov: bool) -> None:
+    x = np.ascontiguousarray(x).reshape(-1)
+    momentum, velocity = np.ascontiguousarray(x[::-1]), x * np.float32(0.3)
+    with PLAIN.quiet():
+        expected = PLAIN.add_momentum(x, momentum, velocity, 0.9, nesterov)
+    same(ops.add_momentum(x, momentum, velocity, 0.9, nesterov), expected)
+    room = np.empty_like(x), np.empty_like(x)
+    assert ops.add_momentum(x, momentum, velocity, 0.9, nesterov, room) is room
+    same(room, expected)
+    state = momentum.copy(), velocity.copy()
+    assert ops.add_momentum(x, *state, 0.9, nesterov, state) is state
+    same(state, expected)
+    if x.size:
+        damaged, state = x.copy(), (momentum.copy(), velocity.copy())
+        damaged[x.size // 2] = np.inf
+        with PLAIN.quiet():
+            assert not np.isfinite(ops.add_momentum(damaged, *state, 0.9, nesterov, state)[1]).all()
+        same(state, (momentum, velocity))
+
+
+def some_indices(n: int, k: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    return np.sort(np.random.default_rng(seed).choice(n, k, replace=False)).astype(np.int64)
+
+
+@pytest.mark.parametrize("n", [1, 100, 5000, 300_001])
+def test_entries_are_taken_added_and_summed(ops: NativeKernels, n: int) -> None:
+    x = values(n)
+    rows = [(some_indices(n, min(n, k), k), values(min(n, k), k)) for k in (1, n // 3, 2 * n // 3, n, 0)]
+    # More rows than are added at once.
+    rows = rows * 4
+    for indices, sent in rows:
+        same(ops.take(x, indices), PLAIN.take(x, indices))
+        same(ops.take(indices, np.arange(indices.size)[::-1].copy()), indices[::-1])
+        same(ops.scatter_add(x.copy(), indices, sent), PLAIN.scatter_add(x.copy(), indices, sent))
+    for factor in (1.0, 1 / 3, 0.0):
+        scale = np.array([factor], np.float32)
+        same(ops.sum_entries(iter(rows), scale, x.copy()), PLAIN.sum_entries(rows, scale, x.copy()))
+        same(ops.sum_entries([], scale, x.copy()), np.zeros_like(x))
+    parts = [some_indices(n, n // 3, 5), some_indices(n, n // 3, 6)]
+    assert bool(ops.are_distinct(parts, n)) == bool(PLAIN.are_distinct(parts, n)) == (n == 1)
+    assert ops.are_distinct([np.arange(0, n, 2), np.arange(1, n, 2)], n)
+
+
+@pytest.mark.parametrize("wrong", [-1, 100, 2**40, -(2**62)])
+def test_wrong_indices_touch_no_memory(ops: NativeKernels, wrong: int) -> None:
+    x, one = np.zeros(100, np.float32), np.ones(2, np.float32)
+    for pair in (np.array([5, wrong]), np.array([wrong, 5])):
+        calls: list[Callable[[], Any]] = [
+            lambda pair=pair: ops.take(x, pair),
+            lambda pair=pair: ops.scatter_add(x, pair, one),
+            lambda pair=pair: ops.sum_entries([(pair, one)], one[:1], x),
+            lambda pair=pair: ops.are_distinct([pair], 100),
+            lambda pair=pair: ops.pack_positions(pair, 100),
+            lambda pair=pair: ops.pack_rising(pair, 0, 50),
+        ]
+        for call in calls:
+            with pytest.raises(IndexError):
+                call()
+    with pytest.raises(IndexError):
+        ops.sum_entries(
+            [(np.array([50, 10, 99]), np.ones(3, np.float32))] * 2
+            + [(np.array([3, 2**20, 5]), np.ones(3, np.float32))],
+            one[:1],
+            x,
+        )
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4, 5, 7, 8, 11, 31, 32, 33, 57, 60])
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 1001, 70_001])
+def test_bits(ops: NativeKernels, bits: int, count: int) -> None:
+    codes = np.random.default_rng(bits).integers(0, 2**62, count)
+    packed = ops.pack_bits(codes, bits)
+    same(packed, PLAIN.pack_bits(codes, bits))
+    same(ops.unpack_bits(packed, bits, count), codes & ((1 << bits) - 1))
+    same(ops.unpack_bits(packed, bits, count), PLAIN.unpack_bits(packed, bits, count))
+    if count:
+        with pytest.raises(ValueError, match=r"few|reshape"):
+            ops.unpack_bits(packed[:-1], bits, count)
+
+
+@pytest.mark.parametrize(
+    ("n", "k"), [(1, 1), (9, 3), (1000, 1), (1000, 249), (70_001, 17_000), (10**6, 1000), (10**7, 3)]
+)
+def test_rising_indices(ops: NativeKernels, n: int, k: int) -> None:
+    indices, low = some_indices(n, k), max(0, (n // k).bit_length() - 1)
+    length = k + ((n - 1) >> low) + 1
+    packed = ops.pack_rising(indices, low, length)
+    same(packed, PLAIN.pack_rising(indices, low, length))
+    same(ops.unpack_rising(packed, n, k, low), indices)
+    same(ops.unpack_rising(packed, n, k, low), PLAIN.unpack_rising(packed, n, k, low))
+    same(ops.pack_positions(indices, n), PLAIN.pack_positions(indices, n))
+    bitmap = PLAIN.pack_positions(indices, n)
+    same(ops.unpack_positions(bitmap), PLAIN.unpack_positions(bitmap))
+
+
+@given(packed=st.binary(min_size=1, max_size=60), k=PIECES, low=st.integers(0, 9), n=st.integers(1, 3000))
+def test_damaged_indices_are_refused_alike(packed: bytes, k: int, low: int, n: int) -> None:
+    found = []
+    for ops in (ops_for(np.zeros(1)), PLAIN):
+        try:
+            found.append(ops.unpack_rising(np.frombuffer(packed, np.uint8), n, k, low).tolist())
+        except ValueError as error:
+            found.append(str(error) if "payload" in str(error) else "too short")
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("size", [1, 7, 512, 5000, 100_000])
+@pytest.mark.parametrize(
+    ("s", "key"), [(7, Key(5, 9)), (1, Key(1, 2)), (127, Key(3, 4)), (4, Key(8, 8)), (7, None), (255, Key(1, 1))]
+)
+def test_levels_of_buckets(ops: NativeKernels, size: int, s: int, key: Key | None) -> None:
+    for n in (0, 1, 8, 9, 4097, 70_003):
+        x, rank = values(n, 3), np.random.default_rng(0).standard_normal(n).astype(np.float32)
+        same(ops.bucket_maxima(x, size), PLAIN.bucket_maxima(x, size))
+        rows = []
+        for array in (x, rank):
+            scales = PLAIN.bucket_maxima(array, size)
+            scales[scales < 2.0**-100] = 0
+            with PLAIN.quiet():
+                packed = PLAIN.pack_rounded(array, scales, size, s, key)
+            same(ops.pack_rounded(array, scales, size, s, key), packed)
+            rows.append((packed, scales / np.float32(s)))
+        for factor in (1.0, 0.5):
+            scale = np.array([factor], np.float32)
+            same(ops.sum_levels(rows, size, s, scale, x.copy()), PLAIN.sum_levels(rows, size, s, scale, x.copy()))
+        same(ops.subtract_levels(x.copy(), *rows[1], size, s), PLAIN.subtract_levels(x.copy(), *rows[1], size, s))
+
+
+def test_levels_that_cannot_be_are_refused(ops: NativeKernels) -> None:
+    packed, units = np.array([0xFF, 0xFF], np.uint8), np.ones(1, np.float32)
+    for act in (
+        lambda: ops.sum_levels([(packed, units)], 512, 4, units, np.zeros(4, np.float32)),
+        lambda: ops.subtract_levels(np.zeros(4, np.float32), packed, units, 512, 4),
+    ):
+        with pytest.raises(ValueError, match="above the top level 4"):
+            act()
+    with pytest.raises(ValueError, match="do not fit"):
+        ops.sum_levels([(packed[:1], units)], 512, 7, units, np.zeros(4, np.float32))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4096, 4097, 300_001])
+@pytest.mark.parametrize("last", [1, 7, 127])
+def test_lines_through_levels(ops: NativeKernels, n: int, last: int) -> None:
+    x = (np.random.default_rng(n).random(n) + 0.3).astype(np.float32)
+    line = 0.3, 1.1 / last, last
+    same(ops.nearest_levels(x, *line), PLAIN.nearest_levels(x, *line))
+    assert ops.level_sums(x, *line, 0.25) == PLAIN.level_sums(x, *line, 0.25)
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (10, 3), (1000, 1000), (300_001, 70_000), (2**31, 5)])
+def test_strata(ops: NativeKernels, n: int, k: int) -> None:
+    same(ops.draw_strata(n, k, Key(17, 4)), PLAIN.draw_strata(n, k, Key(17, 4)))
+    same(ops.draw_strata(0, 0, Key(17, 4)), PLAIN.draw_strata(0, 0, Key(17, 4)))
+
+
+def test_every_operation_in_cpp_is_compared_here() -> None:
+    source = Path(__file__).read_text()
+    helpers = {"as_numpy", "from_numpy", "view", "views", "number"}
+    names = {
+        name for kind in (NativeLevels, NativeKernels) for name in vars(kind) if not name.startswith("_")
+    } - helpers
+    assert [name for name in sorted(names) if f"ops.{name}(" not in source or f"PLAIN.{name}(" not in source] == []
 
 
 def test_tensors_of_torch_share_their_memory() -> None:

@@ -28,7 +28,7 @@ def make_step(session: Session, gradient: Any, overflow: bool = False, codec: Co
     """Send and receive one tensor."""
     session.sending("w")
     slot = session.slot("w", codec, SPEC, OPS)
-    _, state = codec.encode(OPS, gradient, slot.state, Site("w", session.step), slot.room)
+    _, state = codec.encode(OPS, gradient, slot.state, Site("w", session.step), session.room(slot))
     session.update(slot, state)
     session.received(overflow)
     return slot
@@ -51,7 +51,7 @@ def test_without_a_scaler_a_step_takes_effect_at_once() -> None:
     session = Session()
     slot = make_step(session, gradient(0))
     assert slot.state["residual"].any()
-    assert slot.room is None
+    assert slot.spare is None
 
 
 def test_with_a_scaler_a_step_takes_effect_when_the_next_one_begins() -> None:
