@@ -18,7 +18,7 @@ from hvd_compress.torch import Compression
 __all__ = ["measure", "shapes_of"]
 
 WARM_UP_STEPS = 3
-SECONDS_PER_CASE = 20.0
+SECONDS_PER_CASE = 8.0
 FEWEST_STEPS = 2
 GRADIENTS = 2
 
@@ -115,7 +115,7 @@ def measure(method: str, n: int, tensors: int, steps: int, rate: str) -> Row:
     n, tensors : int
         As for `shapes_of`.
     steps : int
-        Repetitions after the warm-up; fewer where they would take more than 20 seconds, but at least 2.
+        Repetitions after the warm-up; fewer where they would take more than 8 seconds, but at least 2.
     rate : str
         What the network is called in the row.
     """
@@ -123,7 +123,7 @@ def measure(method: str, n: int, tensors: int, steps: int, rate: str) -> Row:
     exchanger = Exchanger(config_of_method(method), named_shapes)
     for done in range(1, WARM_UP_STEPS + 1):
         seconds = max(step.exchange for step in _of_all_ranks(exchanger.step()))
-        if done * seconds > SECONDS_PER_CASE / 10:
+        if done * seconds > SECONDS_PER_CASE / 8:
             break
     repetitions = min(steps, max(FEWEST_STEPS, int(SECONDS_PER_CASE / seconds)))
     slowest = [max(_of_all_ranks(exchanger.step())) for _ in range(repetitions)]
