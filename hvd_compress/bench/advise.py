@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hvd_compress.bench.arrays import Gradients
 from hvd_compress.bench.estimate import Cost, Estimate, dense_cost, estimate
 from hvd_compress.bench.link import Link
-from hvd_compress.bench.machine import timed
+from hvd_compress.bench.machine import Timing, timed
 from hvd_compress.bench.training import measure
 from hvd_compress.study.workers import Workers
 
@@ -49,8 +49,8 @@ class Advice(NamedTuple):
 
 
 class _Times(NamedTuple):
-    encode: float
-    decode: float
+    encode: Timing
+    decode: Timing
     payload_bytes: int
     collective: str
 
@@ -97,14 +97,21 @@ def advise(
             times = times_of(gradients[n])
             collective = times.collective
             nbytes += repeats * times.payload_bytes
-            encode, decode = encode + repeats * times.encode, decode + repeats * times.decode
-        if job is not None:
-            encode, decode = (max(column) for column in zip(*job.gather((encode, decode), "times"), strict=True))
+            encode, decode = (
+                encode + repeats * _slowest(times.encode, job),
+                decode + repeats * _slowest(times.decode, job),
+            )
         return Cost(name, nbytes, encode, _wire(link, collective, nbytes), decode)
 
     costs = [dense_cost(link, 4 * sum(sizes)), cost("fp16", partial(_half, seconds=seconds))]
     costs += [cost(config, partial(_times, config, workers=count, seconds=seconds)) for config in configs]
     return Advice(count, sizes, compute, link, job is not None, estimate(costs, compute))
+
+
+def _slowest(timing: Timing, job: Workers | None) -> float:
+    """Median of what all wait for: in each step for the rank that is slowest in that step."""
+    ranks = [timing.samples] if job is None else job.gather(timing.samples, "samples")
+    return Timing(tuple(map(max, zip(*ranks, strict=False)))).median
 
 
 def _wire(link: Link, collective: str, nbytes: int) -> float:
@@ -116,11 +123,12 @@ def _wire(link: Link, collective: str, nbytes: int) -> float:
 
 def _times(config: str, gradients: Gradients, *, workers: int, seconds: float) -> _Times:
     measured = measure(config, gradients, min(workers, _MEASURED_WORKERS), seconds)
-    decode = measured.decode.median
+    decode = measured.decode
     if workers > _MEASURED_WORKERS and measured.collective == "allgather":
         fewer = measure(config, gradients, 1, seconds).decode.median
-        decode += max(0.0, decode - fewer) / (_MEASURED_WORKERS - 1) * (workers - _MEASURED_WORKERS)
-    return _Times(measured.encode.median, decode, measured.payload_bytes, measured.collective)
+        each = max(0.0, decode.median - fewer) / (_MEASURED_WORKERS - 1)
+        decode = Timing(tuple(sample + each * (workers - _MEASURED_WORKERS) for sample in decode.samples))
+    return _Times(measured.encode, decode, measured.payload_bytes, measured.collective)
 
 
 def _half(gradients: Gradients, *, seconds: float) -> _Times:
@@ -129,4 +137,4 @@ def _half(gradients: Gradients, *, seconds: float) -> _Times:
     halves = ops.cast(gradients[0], "float16")
     there = timed(lambda i: ops.cast(gradients[i], "float16"), seconds)
     back = timed(lambda _: ops.cast(halves, "float32"), seconds)
-    return _Times(there.median, back.median, 2 * gradients.n, "allreduce_fp16")
+    return _Times(there, back, 2 * gradients.n, "allreduce_fp16")

@@ -22,17 +22,20 @@ _LINE = 64
 
 
 class Timing(NamedTuple):
-    """Seconds of a call that was repeated.
+    """Seconds of a call, each time that it was repeated."""
 
-    Attributes
-    ----------
-    median : float
-    spread : float
-        Distance between the quartiles, as a fraction of the median.
-    """
+    samples: tuple[float, ...]
 
-    median: float
-    spread: float
+    @property
+    def median(self) -> float:
+        """Half of the repetitions took no longer."""
+        return float(np.median(self.samples))
+
+    @property
+    def spread(self) -> float:
+        """Distance between the quartiles, as a fraction of the median."""
+        low, high = np.percentile(self.samples, (25, 75))
+        return float(high - low) / self.median
 
 
 def timed(call: Callable[[int], object], seconds: float, finish: Callable[[], object] = lambda: None) -> Timing:
@@ -46,8 +49,7 @@ def timed(call: Callable[[int], object], seconds: float, finish: Callable[[], ob
         call(len(samples))
         finish()
         samples.append(perf_counter() - began)
-    low, median, high = np.percentile(samples, (25, 50, 75)).tolist()
-    return Timing(median, (high - low) / median)
+    return Timing(tuple(samples))
 
 
 def _still(runs: int, spent: float, seconds: float) -> bool:

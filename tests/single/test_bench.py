@@ -107,8 +107,13 @@ def test_cores_and_threads_are_as_before_afterwards() -> None:
 def test_a_call_is_repeated_for_some_time(seconds: float, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks, calls = itertools.count(), list[int]()
     monkeypatch.setattr("hvd_compress.bench.machine.perf_counter", lambda: float(next(ticks)))
-    assert timed(calls.append, seconds) == Timing(1.0, 0.0)
+    assert timed(calls.append, seconds) == Timing((1.0,) * runs)
     assert calls == list(range(runs))
+
+
+def test_the_spread_is_between_the_quartiles() -> None:
+    timing = Timing((4.0, 1.0, 2.0, 3.0, 9.0))
+    assert (timing.median, timing.spread) == (3.0, pytest.approx(2 / 3))
 
 
 def test_gradients_are_seeded_and_differ() -> None:
@@ -321,7 +326,7 @@ def test_advice_is_also_a_table(capsys: pytest.CaptureFixture[str], monkeypatch:
 
 def test_beyond_eight_ranks_decoding_goes_on_in_a_straight_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def canned(config: str, gradients: Gradients, workers: int, seconds: float) -> Measured:
-        return Measured(Timing(1.0, 0.0), Timing(0.5 + workers, 0.0), 100, WARM_UP_STEPS, "allgather")
+        return Measured(Timing((1.0,)), Timing((0.5 + workers,)), 100, WARM_UP_STEPS, "allgather")
 
     monkeypatch.setattr("hvd_compress.bench.advise.measure", canned)
     for workers in (2, 8, 64):
