@@ -25,7 +25,7 @@ ip netns add {PROBE} && ip -n {PROBE} link add bridge type bridge &&
 ip -n {PROBE} link add one type veth peer name two &&
 tc -n {PROBE} qdisc add dev one root tbf rate 1mbit burst 9kb limit 9kb
 """
-SECONDS = 60
+SECONDS = 180
 FACTS = """
 import horovod.torch as hvd, socket
 hvd.init()
