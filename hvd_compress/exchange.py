@@ -17,7 +17,7 @@ from hvd_compress.codec import (
 )
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.wire import add_payload, pack, seal, split_rows, tag_of, unpack, unseal
+from hvd_compress.wire import add_payload, seal, sections_of, split_rows, tag_of, unpack, unseal
 
 __all__ = ["Collective", "Pending", "SummingCollective", "receive", "send", "spec_of"]
 
@@ -91,7 +91,7 @@ def send(
         payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
     if codec.reduction is Reduction.SUM:
         return _poisoned(ops, payload), Pending(codec, spec, site, None), state
-    row = seal(ops, pack(ops, payload), tag_of(codec, site), codec.fixed_size)
+    row = seal(ops, sections_of(ops, payload), tag_of(codec, site), codec.fixed_size)
     handle = collective.allgather(row, site.name)
     return ops.constant((1.0,), "float32"), Pending(codec, spec, site, handle, payload.magnitudes), state
 

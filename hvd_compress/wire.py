@@ -11,13 +11,25 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from collections.abc import Sequence
 
 from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array, Codec, Payload, TensorSpec
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.registry import config_of
 
-__all__ = ["add_payload", "flag_of", "pack", "row_nbytes", "seal", "split_rows", "tag_of", "unpack", "unseal"]
+__all__ = [
+    "add_payload",
+    "flag_of",
+    "pack",
+    "row_nbytes",
+    "seal",
+    "sections_of",
+    "split_rows",
+    "tag_of",
+    "unpack",
+    "unseal",
+]
 
 VERSION = 1
 _SEAL = 8
@@ -36,13 +48,18 @@ def flag_of(ops: Kernels, values: Array) -> Array:
     return ops.where(ops.all(bits < 0x7F800000), ops.where(ops.all(ops.equal(bits, 0)), EMPTY, NORMAL), NONFINITE)
 
 
-def pack(ops: Kernels, payload: Payload) -> Array:
-    """Header and sections as uint8. Unless the flag is `NORMAL`, all bytes after the flag are zero."""
+def sections_of(ops: Kernels, payload: Payload) -> list[Array]:
+    """Header and sections as uint8 arrays. Unless the flag is `NORMAL`, all bytes after the flag are zero."""
     header = struct.pack(f"<H{len(payload.counts)}I", 0, *payload.counts)
-    rest = ops.concat([ops.constant(header, "uint8"), *payload.parts])
     flag = ops.reshape(ops.cast(payload.flag, "uint8"), (1,))
-    rest = ops.cast(ops.where(ops.equal(payload.flag, NORMAL), rest, 0), "uint8")
-    return ops.concat([ops.constant((VERSION,), "uint8"), flag, rest])
+    rest = [ops.constant(header, "uint8"), *payload.parts]
+    rest = ops.cond(ops.equal(payload.flag, NORMAL), lambda: rest, lambda: [part * 0 for part in rest])
+    return [ops.constant((VERSION,), "uint8"), flag, *rest]
+
+
+def pack(ops: Kernels, payload: Payload) -> Array:
+    """Header and sections as one uint8 array."""
+    return ops.concat(sections_of(ops, payload))
 
 
 def unpack(ops: Kernels, packed: Array, codec: Codec, spec: TensorSpec) -> Payload:
@@ -91,14 +108,16 @@ def tag_of(codec: Codec, site: Site) -> int:
     return zlib.crc32(struct.pack("<Q", site.step), zlib.crc32(words))
 
 
-def seal(ops: Kernels, packed: Array, tag: int, fixed_size: bool = True) -> Array:
-    """Make a row of a packed payload."""
-    length = ops.length(packed)
-    parts = [packed, ops.zeros(-length % 8, "uint8")]
+def seal(ops: Kernels, sections: Sequence[Array], tag: int, fixed_size: bool = True) -> Array:
+    """Make a row of the sections of a packed payload."""
+    length = sum(ops.length(section) for section in sections)
+    parts = [*sections, ops.zeros(-length % 8 + _SEAL, "uint8")]
     if not fixed_size:
         parts.insert(0, ops.to_bytes(ops.constant((length,), "int64")))
-    filled = ops.concat(parts)
-    return ops.concat([filled, _seal_of(ops, filled, tag)])
+    row = ops.concat(parts)
+    # In place, because a payload can be large.
+    end = ops.arange(_SEAL) + (ops.length(row) - _SEAL)
+    return ops.put(row, end, _seal_of(ops, row[:-_SEAL], tag))
 
 
 def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, world_size: int) -> list[Array]:

@@ -100,7 +100,7 @@ def decode_bytes(codec: Codec, data: bytes, spec: TensorSpec, site: Site, *, raw
         reduced, row = ops.from_bytes(buffer, _sum_dtype(ops, codec, spec, site)), None
     else:
         reduced = ops.constant((1.0,), "float32")
-        row = seal(ops, buffer, tag_of(codec, site), codec.fixed_size) if raw else buffer
+        row = seal(ops, [buffer], tag_of(codec, site), codec.fixed_size) if raw else buffer
     result, _ = receive(ops, reduced, Pending(codec, spec, site, row), codec.init(ops, spec), _Alone())
     return np.asarray(result)
 

@@ -32,18 +32,10 @@ _SAMPLE = 1 << 14
 
 
 class Chosen(NamedTuple):
-    """The entries of one width: rising indices, and float32 values."""
+    """Some entries: rising indices, and float32 values."""
 
     indices: Array
     values: Array
-
-
-class _Candidates(NamedTuple):
-    """All entries that may be taken: rising indices, float32 values, bits of the magnitudes."""
-
-    indices: Array
-    values: Array
-    bits: Array
 
 
 def key_ratios(index_cost_bits: float) -> tuple[float, float, float]:
@@ -76,13 +68,13 @@ def allocate(
     flag : int
         `NONFINITE`, `EMPTY` (all below 2**-126) or `NORMAL`.
     chosen : list of Chosen
-        The entries of 2, 4 and 8 bits.
+        The entries of 2, of 4 and of 8 bits.
     """
     nothing = [Chosen(ops.arange(0), ops.zeros(0))] * len(WIDTHS)
     candidates, least = _candidates(ops, x, budget.most_entries, shift)
     if ops.shape(candidates.indices)[0] == 0:
         return EMPTY, nothing
-    most = ops.integer(ops.max(candidates.bits))
+    most = ops.integer(ops.magnitude_bits(ops.bucket_maxima(candidates.values, ops.shape(candidates.values)[0])))
     if most >= _INFINITY:
         return NONFINITE, nothing
     first, end = least >> shift, (most >> shift) + 1
@@ -97,15 +89,14 @@ def allocate(
     return NORMAL, nothing
 
 
-def _candidates(ops: Kernels, x: Array, most: int, shift: int) -> tuple[_Candidates, int]:
+def _candidates(ops: Kernels, x: Array, most: int, shift: int) -> tuple[Chosen, int]:
     """More than `most` of the largest entries, or all, and the magnitude bits that they reach: where a bin begins."""
     least = max(_SMALLEST, _likely_bound(ops, x, most + 1) >> shift << shift)
     indices = ops.at_least(x, least)
     if ops.shape(indices)[0] <= most and least > _SMALLEST:
         least = _SMALLEST
         indices = ops.at_least(x, least)
-    values = ops.take(x, indices)
-    return _Candidates(indices, values, ops.magnitude_bits(values)), least
+    return Chosen(indices, ops.take(x, indices)), least
 
 
 def _likely_bound(ops: Kernels, x: Array, k: int) -> int:
@@ -147,19 +138,19 @@ def _bins_to_search(
 
 
 def _last_that_fits(
-    ops: Kernels, candidates: _Candidates, bin_of: tuple[float, float], budget: Budget, ratios: Sequence[float]
+    ops: Kernels, candidates: Chosen, bin_of: tuple[float, float], budget: Budget, ratios: Sequence[float]
 ) -> tuple[float, int] | None:
     """Key and rank of the last item of the longest prefix that ends in a bin, [low, high), and fits."""
     keys, ranks, counts = [], [], []
     for level, ratio in enumerate(ratios):
         low, high = (_least_bits(edge, ratio) for edge in bin_of)
-        beyond = candidates.bits >= high
-        inside = ops.nonzero((candidates.bits >= low) & ~beyond)
-        magnitudes = ops.from_bytes(ops.to_bytes(ops.cast(ops.take(candidates.bits, inside), "int32")), "float32")
+        inside = ops.at_least(candidates.values, low, high)
+        bits = ops.magnitude_bits(ops.take(candidates.values, inside))
+        magnitudes = ops.cast(ops.from_bytes(ops.to_bytes(bits), "float32"), "float64")
         # An array, because some frameworks multiply by the reciprocal of a number.
-        keys.append(ops.cast(magnitudes, "float64") / ops.constant((ratio,), "float64"))
+        keys.append(magnitudes / ops.constant((ratio,), "float64"))
         ranks.append(ops.take(candidates.indices, inside) * 4 + level)
-        counts.append(ops.sum(ops.cast(beyond, "int64")))
+        counts.append(ops.count_at_least(candidates.values, high))
     key, rank = ops.concat(keys), ops.concat(ranks)
     order = ops.argsort(rank)
     order = ops.take(order, ops.argsort(-ops.take(key, order)))
@@ -187,16 +178,21 @@ def _key(bits: int, ratio: float) -> float:
     return magnitude / ratio
 
 
-def _chosen(ops: Kernels, candidates: _Candidates, key: float, rank: int, ratios: Sequence[float]) -> list[Chosen]:
+def _chosen(ops: Kernels, candidates: Chosen, key: float, rank: int, ratios: Sequence[float]) -> list[Chosen]:
     """Entries by width, given the last item that is taken: all with larger keys, of equal ones those up to its rank."""
     before = ops.integer(ops.sum(ops.cast(candidates.indices < rank >> 2, "int64")))
-    taken = []
-    for level, ratio in enumerate(ratios):
-        equal, larger = (_least_bits(edge, ratio) for edge in (key, math.nextafter(key, math.inf)))
-        split = before + (level <= rank & 3)
-        taken.append(ops.concat([candidates.bits[:split] >= equal, candidates.bits[split:] >= larger]))
+    equal = [_least_bits(key, ratio) for ratio in ratios]
+    larger = [_least_bits(math.nextafter(key, math.inf), ratio) for ratio in ratios]
+    # Of the last item's own entry, levels up to the item's are taken.
+    own = [low if level <= rank & 3 else high for level, (low, high) in enumerate(zip(equal, larger, strict=True))]
+    pieces = [(0, before, equal), (before, before + 1, own), (before + 1, ops.shape(candidates.indices)[0], larger)]
     chosen = []
-    for mask in (taken[0] & ~taken[1], taken[1] & ~taken[2], taken[2]):
-        places = ops.nonzero(mask)
+    for level in range(len(WIDTHS)):
+        places = ops.concat(
+            [
+                ops.at_least(candidates.values[start:stop], least[level], [*least, 1 << 31][level + 1]) + start
+                for start, stop, least in pieces
+            ]
+        )
         chosen.append(Chosen(ops.take(candidates.indices, places), ops.take(candidates.values, places)))
     return chosen

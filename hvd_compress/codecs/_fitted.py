@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_compress.codec import NONFINITE, Array
-from hvd_compress.codecs._levels import fit_levels, level_values
+from hvd_compress.codecs._levels import fit_levels
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.wire import flag_of
 
@@ -32,24 +32,21 @@ def restore_fitted(ops: Kernels, parts: tuple[Array, ...], k: int, bits: int, si
     lines = ops.from_bytes(parts[0], "float32")
     ops.require(ops.all_finite(lines), "payload: a level is not finite")
     codes = ops.unpack_bits(parts[1], bits, k)
-    numbers = ops.bit_and(codes, (1 << (bits - 1)) - 1)
+    last = 2 ** (bits - 1) - 1
     values = [
-        level_values(ops, lines[2 * bucket : 2 * bucket + 2], numbers[piece])
+        ops.code_values(codes[piece], lines[2 * bucket : 2 * bucket + 2], last)
         for bucket, piece in enumerate(_buckets(k, size))
     ]
-    magnitudes = ops.concat([ops.zeros(0), *values])
-    return ops.where(ops.shift_right(codes, bits - 1) > 0, -magnitudes, magnitudes)
+    return ops.concat([ops.zeros(0), *values])
 
 
 def _fit(ops: Kernels, values: Array, bits: int, size: int) -> tuple[Array, Array]:
-    negative, magnitudes = ops.cast(values < 0, "int64"), ops.where(values < 0, -values, values)
-    lines, numbers = [ops.zeros(0)], [ops.arange(0)]
+    lines, codes = [ops.zeros(0)], [ops.arange(0)]
     for piece in _buckets(ops.shape(values)[0], size):
-        line, levels = fit_levels(ops, magnitudes[piece], bits, _ITERATIONS)
+        line, own = fit_levels(ops, values[piece], bits, _ITERATIONS)
         lines.append(line)
-        numbers.append(levels)
-    codes = ops.shift_left(negative, bits - 1) + ops.concat(numbers)
-    return ops.to_bytes(ops.concat(lines)), ops.pack_bits(codes, bits)
+        codes.append(own)
+    return ops.to_bytes(ops.concat(lines)), ops.pack_bits(ops.concat(codes), bits)
 
 
 def _buckets(k: int, size: int) -> list[slice]:

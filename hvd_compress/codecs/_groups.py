@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from hvd_compress.codec import Array
 from hvd_compress.codecs._budget import HEADER, WIDTHS, Budget, used_nbytes
-from hvd_compress.codecs._levels import level_values
 from hvd_compress.generator import MASK
 from hvd_compress.indices import decode_indices, encode_indices, index_nbytes
 from hvd_compress.ops.kernels import Kernels
@@ -25,20 +24,18 @@ _COUNTS = 12
 
 
 class Group(NamedTuple):
-    """The entries of one width: rising indices, base and step, numbers of the levels, signs (1: negative)."""
+    """The entries of one width: rising indices, base and step, codes (sign, number of the level)."""
 
     indices: Array
     line: Array
-    levels: Array
-    negative: Array
+    codes: Array
 
 
 def entries_of(ops: Kernels, groups: Sequence[Group]) -> list[Array]:
     """Indices and float32 values of each group, one after the other."""
     entries = []
-    for group in groups:
-        magnitudes = level_values(ops, group.line, group.levels)
-        entries += [group.indices, ops.where(group.negative == 1, -magnitudes, magnitudes)]
+    for group, width in zip(groups, WIDTHS, strict=True):
+        entries += [group.indices, ops.code_values(group.codes, group.line, 2 ** (width - 1) - 1)]
     return entries
 
 
@@ -48,7 +45,7 @@ def write_groups(ops: Kernels, groups: Sequence[Group], budget: Budget) -> Array
     filling = budget.nbytes - used_nbytes(budget.numel, kept) if budget.fixed else 0
     sections = [encode_indices(ops, group.indices, budget.numel, k) for group, k in zip(groups, kept, strict=True)]
     for group, width in zip(groups, WIDTHS, strict=True):
-        sections.append(ops.pack_bits(ops.shift_left(group.negative, width - 1) + group.levels, width))
+        sections.append(ops.pack_bits(group.codes, width))
     return ops.concat(
         [
             ops.constant(struct.pack("<3I", *kept), "uint8"),
@@ -77,9 +74,7 @@ def read_groups(ops: Kernels, body: Array, budget: Budget) -> list[Group]:
     ops.require(ops.are_distinct(all_indices, budget.numel), "payload: an index occurs twice")
     for indices, line, width, k in zip(all_indices, lines, WIDTHS, kept, strict=True):
         stop = start + (k * width + 7) // 8
-        codes = ops.unpack_bits(body[start:stop], width, k)
-        levels = ops.bit_and(codes, 2 ** (width - 1) - 1)
-        groups.append(Group(indices, line, levels, ops.shift_right(codes, width - 1)))
+        groups.append(Group(indices, line, ops.unpack_bits(body[start:stop], width, k)))
         start = stop
     ops.require(ops.all(body[start:] == 0), "payload: the filling is not zero")
     return groups

@@ -8,21 +8,20 @@ from __future__ import annotations
 from hvd_compress.ops.base import Array
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["fit_levels", "level_values", "spread_levels"]
+__all__ = ["fit_levels", "spread_levels"]
 
 _SMALLEST_STEP = 2.0**-126
-_LARGEST = 3.4028234663852886e38
 
 
-def fit_levels(ops: Kernels, magnitudes: Array, bits: int, iterations: int) -> tuple[Array, Array]:
+def fit_levels(ops: Kernels, values: Array, bits: int, iterations: int) -> tuple[Array, Array]:
     """Choose levels by alternating between the nearest level of each value and the least-squares line through them.
 
     Parameters
     ----------
     ops : Kernels
         Operations; nothing may be traced.
-    magnitudes : array, shape (k,)
-        float32, finite, not negative; k >= 1.
+    values : array, shape (k,)
+        float32, finite; k >= 1. The levels are those of their magnitudes.
     bits : int
         Bits of a code, sign included.
     iterations : int
@@ -32,47 +31,41 @@ def fit_levels(ops: Kernels, magnitudes: Array, bits: int, iterations: int) -> t
     -------
     line : array, shape (2,)
         base and step, float32; step is 0 where all values share one level.
-    levels : array, shape (k,)
-        Number j of each value's level; int64.
+    codes : array, shape (k,)
+        Number of each value's level, and its sign as the top bit; int64.
     """
-    low, high = _range(ops, magnitudes)
+    low, high = _range(ops, values)
     last = 2 ** (bits - 1) - 1
     step = (high - low) / (last + 1)
     base = low + step / 2
     for _ in range(iterations if high > low else 0):
-        line = _regression(ops.shape(magnitudes)[0], *ops.level_sums(magnitudes, base, step, last, low))
+        line = _regression(ops.shape(values)[0], *ops.level_sums(values, base, step, last, low))
         if line is None:
             break
         base, step = low + line[0], line[1]
     base, step = _stored(ops, base, step, low)
-    levels = ops.nearest_levels(magnitudes, base, step, last) if step else ops.cast(magnitudes * 0, "int64")
-    return ops.constant((base, step), "float32"), levels
+    return ops.constant((base, step), "float32"), ops.nearest_codes(values, base, step, last)
 
 
-def spread_levels(ops: Kernels, magnitudes: Array, bits: int, draws: Array) -> tuple[Array, Array]:
+def spread_levels(ops: Kernels, values: Array, bits: int, draws: Array) -> tuple[Array, Array]:
     """Levels from the smallest to the largest value, chosen at random so that each value is met on average.
 
     Parameters and returns are those of `fit_levels`, but for `draws`: one float32 in [0, 1) for each value.
     """
-    low, high = _range(ops, magnitudes)
+    low, high = _range(ops, values)
     last = 2 ** (bits - 1) - 1
     base, step = _stored(ops, low, (high - low) / last, low)
-    y = (ops.cast(magnitudes, "float64") - base) / ops.constant((step or 1.0,), "float64")
+    magnitudes = ops.cast(ops.where(values < 0, -values, values), "float64")
+    y = (magnitudes - base) / ops.constant((step or 1.0,), "float64")
     whole = ops.floor(y)
     levels = whole + ops.cast(ops.cast(draws, "float64") < y - whole, "float64")
     levels = ops.clip(levels, 0.0, float(last if step else 0))
-    return ops.constant((base, step), "float32"), ops.cast(levels, "int64")
+    return ops.constant((base, step), "float32"), ops.signed_codes(values, ops.cast(levels, "int64"), last)
 
 
-def level_values(ops: Kernels, line: Array, levels: Array) -> Array:
-    """base + j*step in float32, for the `line` and the numbers j that the functions above return."""
-    values = ops.scale_add(line[:1], ops.scale(ops.cast(levels, "float32"), line[1:]), 1.0)
-    # A line through values near float32's largest may end beyond it.
-    return ops.clip(values, -_LARGEST, _LARGEST)
-
-
-def _range(ops: Kernels, magnitudes: Array) -> tuple[float, float]:
-    bits, top = ops.magnitude_bits(magnitudes), 0x7FFFFFFF
+def _range(ops: Kernels, values: Array) -> tuple[float, float]:
+    """Smallest and largest magnitude."""
+    bits, top = ops.magnitude_bits(values), 0x7FFFFFFF
     ends = [ops.reshape(end, (1,)) for end in (top - ops.max(top - bits), ops.max(bits))]
     low, high = ops.to_list(ops.from_bytes(ops.to_bytes(ops.cast(ops.concat(ends), "int32")), "float32"))
     return low, high

@@ -176,13 +176,12 @@ class JointSQ(Codec):
         return body, ops.reshape(ops.constant((flag,), "int64"), ()), *entries_of(ops, groups)
 
     def _quantise(self, ops: Kernels, indices: Array, values: Array, width: int, site: Site) -> Group:
-        magnitudes, negative = ops.where(values < 0, -values, values), ops.cast(values < 0, "int64")
         if ops.shape(values)[0] == 0:
-            return Group(indices, ops.zeros(2), indices, negative)
+            return Group(indices, ops.zeros(2), indices)
         if self.rounding == "nearest":
-            return Group(indices, *fit_levels(ops, magnitudes, width, self.fit_iters), negative)
+            return Group(indices, *fit_levels(ops, values, width, self.fit_iters))
         draws = ops.uniform(indices, generator_key(self.seed, site, ROUNDING))
-        return Group(indices, *spread_levels(ops, magnitudes, width, draws), negative)
+        return Group(indices, *spread_levels(ops, values, width, draws))
 
     def _entries(self, ops: Kernels, payload: Payload, numel: int) -> list[tuple[Array, Array]]:
         """Indices and values of each width; ``ValueError`` if the payload is damaged."""

@@ -3,6 +3,7 @@
 
 #include "arrays.h"
 #include "levels.h"
+#include "pool.h"
 #include "quantise.h"
 
 namespace hvd_compress {
@@ -61,15 +62,34 @@ Line line_of(double base, double step, int last) {
     return {base, step, static_cast<double>(last)};
 }
 
+unsigned bits_of(const Line& line) {
+    unsigned bits = 0;
+    while (1 << bits <= static_cast<int>(line.last)) ++bits;
+    return bits;
+}
+
 Indices nearest(const Floats& x, double base, double step, int last) {
-    Indices levels = new_array<std::int64_t>(size_of(x));
+    Indices codes = new_array<std::int64_t>(size_of(x));
     const Line line = line_of(base, step, last);
     const float* from = x.data();
-    std::int64_t* to = levels.mutable_data();
+    std::int64_t* to = codes.mutable_data();
     const std::size_t n = size_of(x);
     py::gil_scoped_release release;
-    nearest_levels(from, n, line, to);
-    return levels;
+    in_parts(n, [=](std::size_t at, std::size_t size) {
+        kernels().nearest_codes(from + at, size, line, bits_of(line), to + at);
+    });
+    return codes;
+}
+
+Floats values_of(const Indices& codes, float base, float step, int last) {
+    Floats values = new_array<float>(size_of(codes));
+    const unsigned bits = bits_of(line_of(base, 1.0, last));
+    const std::int64_t* from = codes.data();
+    float* to = values.mutable_data();
+    const std::size_t n = size_of(codes);
+    py::gil_scoped_release release;
+    in_parts(n, [=](std::size_t at, std::size_t size) { kernels().code_values(from + at, size, base, step, bits, to + at); });
+    return values;
 }
 
 std::tuple<double, double, double, double> sums(const Floats& x, double base, double step, int last, double low) {
@@ -89,7 +109,8 @@ void define_quantisation(py::module_& module) {
     module.def("pack_rounded", &packed_rounded, array(), array(), py::arg(), py::arg(), py::arg(), py::arg(), py::arg(),
                py::arg());
     module.def("sum_levels", &sum_coded, array(), py::arg(), py::arg(), py::arg(), py::arg(), py::arg(), py::arg(), py::arg());
-    module.def("nearest_levels", &nearest, array(), py::arg(), py::arg(), py::arg());
+    module.def("nearest_codes", &nearest, array(), py::arg(), py::arg(), py::arg());
+    module.def("code_values", &values_of, array(), py::arg(), py::arg(), py::arg());
     module.def("level_sums", &sums, array(), py::arg(), py::arg(), py::arg(), py::arg());
 }
 

@@ -44,14 +44,21 @@ Indices largest_indices(const Floats& x, std::size_t k) {
     return indices;
 }
 
-Indices indices_at_least(const Floats& x, std::uint32_t least) {
+std::size_t counted(const Floats& x, std::uint32_t least) {
+    const float* a = x.data();
+    const std::size_t n = size_of(x);
+    py::gil_scoped_release release;
+    return count_at_least(a, n, least);
+}
+
+Indices indices_at_least(const Floats& x, std::uint32_t least, std::uint32_t below) {
     const std::size_t n = size_of(x);
     require(n <= UINT32_MAX, "n must be below 2**32");
     const float* a = x.data();
     Indices indices;
     {
         py::gil_scoped_release release;
-        at_least(a, n, least, [&](std::size_t count) {
+        at_least(a, n, least, below, [&](std::size_t count) {
             py::gil_scoped_acquire acquire;
             indices = new_array<std::int64_t>(count);
             return indices.mutable_data();
@@ -142,7 +149,8 @@ void define_selection(py::module_& module) {
     const auto array = [] { return py::arg().noconvert(); };
     module.def("count_magnitudes", &count_magnitudes, array(), py::arg(), py::arg());
     module.def("largest", &largest_indices, array(), py::arg());
-    module.def("at_least", &indices_at_least, array(), py::arg());
+    module.def("at_least", &indices_at_least, array(), py::arg(), py::arg());
+    module.def("count_at_least", &counted, array(), py::arg());
     module.def("take", &take_entries<float>, array(), array());
     module.def("take", &take_entries<std::int64_t>, array(), array());
     module.def("draw_strata", &strata, py::arg(), py::arg(), py::arg(), py::arg());

@@ -55,8 +55,11 @@ struct Kernels {
     bool (*all_finite)(const float* x, std::size_t n);
     // counts[bits >> shift] += 1 for the bits of every magnitude.
     void (*count_magnitudes)(const float* x, std::size_t n, unsigned shift, std::int64_t* counts);
-    // Writes the entries with bits >= least, in order, from `first` on counted; returns how many. `out` has room for n + 16.
-    std::size_t (*collect)(const float* x, std::size_t n, std::uint32_t first, std::uint32_t least, Entries out);
+    // How many entries have bits >= least.
+    std::size_t (*count_at_least)(const float* x, std::size_t n, std::uint32_t least);
+    // Writes the entries with least <= bits < below, in order, from `first` on counted; returns how many. `out` has room for n + 16.
+    std::size_t (*collect)(const float* x, std::size_t n, std::uint32_t first, std::uint32_t least, std::uint32_t below,
+                           Entries out);
     // Sum of (2i+1) * words[i] mod 2**32, i counted from `first` on.
     std::uint32_t (*check_word)(const std::uint32_t* words, std::size_t n, std::uint64_t first);
     // Bits of the largest magnitude.
@@ -73,8 +76,10 @@ struct Kernels {
     void (*unpack_codes)(const std::uint8_t* packed, std::size_t n, unsigned bits, std::uint8_t* codes);
     // out[i] += +-(level * unit) of n codes of one bucket, the sign turned by `negate`; returns the highest level.
     std::uint8_t (*add_levels)(const std::uint8_t* codes, std::size_t n, unsigned bits, float unit, bool negate, float* out);
-    // levels[i] = nearest level of |x[i]|.
-    void (*nearest_levels)(const float* x, std::size_t n, Line line, std::int64_t* levels);
+    // codes[i] = sign << bits | nearest level of |x[i]|.
+    void (*nearest_codes)(const float* x, std::size_t n, Line line, unsigned bits, std::int64_t* codes);
+    // out[i] = +-(base + level * step) of sign << bits | level, within float's range.
+    void (*code_values)(const std::int64_t* codes, std::size_t n, float base, float step, unsigned bits, float* out);
     // The same levels, not written: distances[i] = |x[i]| - low, products[i] = level * distance.
     Moments (*level_moments)(const float* x, std::size_t n, Line line, double low, double* distances, double* products);
 };

@@ -15,6 +15,4 @@ struct Sums {
 
 Sums level_sums(const float* x, std::size_t n, Line line, double low);
 
-void nearest_levels(const float* x, std::size_t n, Line line, std::int64_t* levels);
-
 }  // namespace hvd_compress

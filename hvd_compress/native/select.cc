@@ -1,6 +1,7 @@
 #include "select.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -18,14 +19,17 @@ struct Found {
     std::size_t total = 0;
 };
 
-Found collect(const float* x, std::size_t n, std::uint32_t least) {
+// Magnitude bits are below it.
+constexpr std::uint32_t kAll = 0x80000000;
+
+Found collect(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below = kAll) {
     Found found;
     found.indices.resize(parts_of(n));
     found.bits.resize(parts_of(n));
     in_parts(n, [&](std::size_t begin, std::size_t size) {
         static thread_local std::unique_ptr<std::uint32_t[]> room(new std::uint32_t[2 * (kPart + 16)]);
         const Entries entries{room.get(), room.get() + kPart + 16};
-        const std::size_t count = kernels().collect(x + begin, size, static_cast<std::uint32_t>(begin), least, entries);
+        const std::size_t count = kernels().collect(x + begin, size, static_cast<std::uint32_t>(begin), least, below, entries);
         found.indices[begin / kPart].assign(entries.indices, entries.indices + count);
         found.bits[begin / kPart].assign(entries.bits, entries.bits + count);
     });
@@ -82,10 +86,17 @@ Threshold threshold_of(const Found& found, std::size_t k) {
 
 }  // namespace
 
-void at_least(const float* x, std::size_t n, std::uint32_t least, const std::function<std::int64_t*(std::size_t)>& room) {
-    const Found found = collect(x, n, least);
+void at_least(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below,
+              const std::function<std::int64_t*(std::size_t)>& room) {
+    const Found found = collect(x, n, least, below);
     std::int64_t* out = room(found.total);
     for (const auto& part : found.indices) out = std::copy(part.begin(), part.end(), out);
+}
+
+std::size_t count_at_least(const float* x, std::size_t n, std::uint32_t least) {
+    std::atomic<std::size_t> count{0};
+    in_parts(n, [&](std::size_t at, std::size_t size) { count += kernels().count_at_least(x + at, size, least); });
+    return count;
 }
 
 void largest(const float* x, std::size_t n, std::size_t k, std::int64_t* indices) {

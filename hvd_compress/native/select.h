@@ -7,8 +7,11 @@
 
 namespace hvd_compress {
 
-// Finds the entries with magnitude bits >= least and has them written, in rising order, where room(count) points to.
-void at_least(const float* x, std::size_t n, std::uint32_t least, const std::function<std::int64_t*(std::size_t)>& room);
+// Finds the entries with magnitude bits in [least, below) and has their indices written, rising, where room(count) points.
+void at_least(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below,
+              const std::function<std::int64_t*(std::size_t)>& room);
+
+std::size_t count_at_least(const float* x, std::size_t n, std::uint32_t least);
 
 // Rising indices of the k largest magnitudes, k <= n < 2**32; of equal ones the smaller index wins.
 void largest(const float* x, std::size_t n, std::size_t k, std::int64_t* indices);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from hvd_compress import native
@@ -177,6 +178,10 @@ class TorchOps(Kernels):
 
 
 class _NativeTorchOps(NativeKernels, TorchOps):
+    def zeros(self, numel: int, dtype: str = "float32") -> Array:
+        # NumPy asks for huge pages, torch does not: getting at single entries of a large array takes twice as long.
+        return self.from_numpy(np.zeros(numel, dtype)) if dtype != "bfloat16" else super().zeros(numel, dtype)
+
     def as_numpy(self, x: Array) -> Any:
         return x.detach().numpy()
 

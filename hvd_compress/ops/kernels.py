@@ -26,9 +26,16 @@ class Kernels(Levels):
         """How many entries of float32 `x` have each value of ``magnitude_bits >> shift``; int64."""
         return self.count(self.shift_right(self.magnitude_bits(x), shift), 1 << (31 - shift))
 
-    def at_least(self, x: Array, least: int) -> Array:
-        """Rising indices of the entries of float32 `x` whose magnitude bits are `least` or more."""
-        return self.nonzero(self.magnitude_bits(x) >= least)
+    def at_least(self, x: Array, least: int, below: int = 1 << 31) -> Array:
+        """Rising indices of the entries of float32 `x` whose magnitude bits are in [least, below)."""
+        bits = self.magnitude_bits(x)
+        # The largest int32 is the largest that there can be.
+        return self.nonzero((bits >= least) & (bits <= below - 1))
+
+    def count_at_least(self, x: Array, least: int) -> int:
+        """How many magnitude bits of float32 `x` are `least` or more. Nothing may be traced."""
+        reached = self.magnitude_bits(x) >= least
+        return int(self.integer(self.sum(self.cast(reached, "int64"))))
 
     def largest(self, x: Array, k: int) -> Array:
         """Rising indices of the `k` largest magnitudes of float32 `x`; ties go to the smaller index."""

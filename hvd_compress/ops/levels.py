@@ -10,6 +10,8 @@ from hvd_compress.ops.packing import Packing
 
 __all__ = ["Levels"]
 
+LARGEST_FLOAT = 3.4028234663852886e38
+
 
 class Levels(Packing):
     """Default bodies; overrides must return the same bits."""
@@ -95,24 +97,45 @@ class Levels(Packing):
         ones = self.cast(self.zeros(size), self.dtype(values)) + 1
         return self.flatten(self.reshape(values, (-1, 1)) * ones)[:n]
 
-    def nearest_levels(self, magnitudes: Array, base: float, step: float, last: int) -> Array:
-        """Number j in 0..last of the level ``base + j * step`` nearest to each of float32 `magnitudes`; int64."""
-        return self.cast(self._nearest(magnitudes, base, step, last), "int64")
+    def nearest_codes(self, x: Array, base: float, step: float, last: int) -> Array:
+        """Codes of float32 `x` on the levels ``base + j * step``, j in 0..last: j nearest to ``|x|``, and the sign.
+
+        int64; the sign bit is the lowest that no j needs. With step 0 all j are 0.
+        """
+        return self.signed_codes(x, self.cast(self._nearest(x, base, step, last), "int64"), last)
+
+    def signed_codes(self, x: Array, levels: Array, last: int) -> Array:
+        """Codes of the signs of `x` and int64 `levels` in 0..last, as of `nearest_codes`."""
+        return self.shift_left(self.negative(x), last.bit_length()) + levels
+
+    def code_values(self, codes: Array, line: Array, last: int) -> Array:
+        """``+-(base + j * step)`` of codes, `line` being base and step; float32, each product and sum rounded."""
+        sign = last.bit_length()
+        levels = self.cast(self.bit_and(codes, (1 << sign) - 1), "float32")
+        values = self.scale_add(line[:1], self.scale(levels, line[1:]), 1.0)
+        # A line through values near float32's largest may end beyond it.
+        values = self.clip(values, -LARGEST_FLOAT, LARGEST_FLOAT)
+        return self.where(self.shift_right(codes, sign) > 0, -values, values)
 
     def level_sums(
-        self, magnitudes: Array, base: float, step: float, last: int, low: float
+        self, x: Array, base: float, step: float, last: int, low: float
     ) -> tuple[float, float, float, float]:
-        """Sums over j, j**2, d and j*d, for `nearest_levels` j and d = magnitude - low. Nothing may be traced."""
-        levels, distances = self._nearest(magnitudes, base, step, last), self.cast(magnitudes, "float64") - low
+        """Sums over j, j**2, d and j*d, for the j of `nearest_codes` and d = ``|x| - low``. Nothing may be traced."""
+        levels, distances = self._nearest(x, base, step, last), self._magnitudes(x) - low
         # Sums of integers are exact in any order, those of distances are not.
         sums = [self.reshape(self.sum(term), (1,)) for term in (levels, levels * levels)]
         sums += [self.ordered_sum(term) for term in (distances, levels * distances)]
         j, jj, d, jd = self.to_list(self.concat(sums))
         return j, jj, d, jd
 
-    def _nearest(self, magnitudes: Array, base: float, step: float, last: int) -> Array:
+    def _magnitudes(self, x: Array) -> Array:
+        return self.cast(self.from_bytes(self.to_bytes(self.magnitude_bits(x)), "float32"), "float64")
+
+    def _nearest(self, x: Array, base: float, step: float, last: int) -> Array:
+        if step == 0:
+            return self._magnitudes(x) * 0
         # An array, because some frameworks multiply by the reciprocal of a number.
-        places = (self.cast(magnitudes, "float64") - base) / self.constant((step,), "float64")
+        places = (self._magnitudes(x) - base) / self.constant((step,), "float64")
         return self.clip(self.rint(places), 0.0, float(last))
 
     def ordered_sum(self, x: Array) -> Array:

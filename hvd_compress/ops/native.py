@@ -36,11 +36,17 @@ class NativeKernels(NativeLevels):
             return super().count_magnitudes(x, shift)
         return self.from_numpy(kernels.count_magnitudes(values, shift, 1 << (31 - shift)))
 
-    def at_least(self, x: Array, least: int) -> Array:
+    def at_least(self, x: Array, least: int, below: int = 1 << 31) -> Array:
         values = self.view(x)
-        if values is None or values.size >= 2**32:
-            return super().at_least(x, least)
-        return self.from_numpy(kernels.at_least(values, least))
+        if values is None or values.size >= 2**32 or not 0 <= least < below:
+            return super().at_least(x, least, below)
+        return self.from_numpy(kernels.at_least(values, least, below))
+
+    def count_at_least(self, x: Array, least: int) -> int:
+        values = self.view(x)
+        if values is None or least < 0:
+            return super().count_at_least(x, least)
+        return int(kernels.count_at_least(values, least))
 
     def all_finite(self, x: Array) -> Array:
         values = self.view(x)

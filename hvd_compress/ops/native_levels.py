@@ -128,17 +128,23 @@ class NativeLevels(Kernels):
         done: bool = kernels.sum_levels(into, arrays, size, s, bits, fresh, negate, factor)
         return done
 
-    def nearest_levels(self, magnitudes: Array, base: float, step: float, last: int) -> Array:
-        values = self.view(magnitudes)
-        if values is None:
-            return super().nearest_levels(magnitudes, base, step, last)
-        return self.from_numpy(kernels.nearest_levels(values, base, step, last))
+    def nearest_codes(self, x: Array, base: float, step: float, last: int) -> Array:
+        values = self.view(x)
+        if values is None or step == 0:
+            return super().nearest_codes(x, base, step, last)
+        return self.from_numpy(kernels.nearest_codes(values, base, step, last))
+
+    def code_values(self, codes: Array, line: Array, last: int) -> Array:
+        numbers = self.view(codes, "int64")
+        if numbers is None:
+            return super().code_values(codes, line, last)
+        return self.from_numpy(kernels.code_values(numbers, *self.as_numpy(line).tolist(), last))
 
     def level_sums(
-        self, magnitudes: Array, base: float, step: float, last: int, low: float
+        self, x: Array, base: float, step: float, last: int, low: float
     ) -> tuple[float, float, float, float]:
-        values = self.view(magnitudes)
-        if values is None:
-            return super().level_sums(magnitudes, base, step, last, low)
+        values = self.view(x)
+        if values is None or step == 0:
+            return super().level_sums(x, base, step, last, low)
         sums: tuple[float, float, float, float] = kernels.level_sums(values, base, step, last, low)
         return sums

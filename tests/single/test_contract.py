@@ -246,7 +246,7 @@ def test_wire_round_trips_through_the_seal(codec: Codec, backend: str) -> None:
     ops, array = ops_of(backend), ARRAYS["odd"]
     x, spec, tag = to_backend(backend, array), TensorSpec(array.shape, "float32"), tag_of(codec, SITE)
     payload, _ = codec.encode(ops, x, codec.init(ops, spec), SITE)
-    row = seal(ops, pack(ops, payload), tag, codec.fixed_size)
+    row = seal(ops, [pack(ops, payload)], tag, codec.fixed_size)
     assert (
         to_numpy(row).size == row_nbytes(codec, spec)
         if codec.fixed_size

@@ -72,7 +72,7 @@ def test_seal_is_the_check_word_and_the_crc_of_codec_name_and_step(backend: str)
     """Computed here word by word, as the format says."""
     ops, codec = ops_of(backend), TopK(density=1 / 3)
     encoded, _ = codec.encode(ops, to_backend(backend, G1), {}, SITE)
-    row = to_numpy(seal(ops, pack(ops, encoded), tag_of(codec, SITE)))
+    row = to_numpy(seal(ops, [pack(ops, encoded)], tag_of(codec, SITE)))
     body = row[:-8]
     assert body.size == 24
     assert body[17:].tolist() == [0] * 7

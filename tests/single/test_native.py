@@ -107,6 +107,9 @@ def test_counts_and_bounds(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
         same(ops.count_magnitudes(x, shift), PLAIN.count_magnitudes(x, shift))
     for least in (0, 1, 0x3F800000, 0x7F800000):
         same(ops.at_least(x, least), PLAIN.at_least(x, least))
+        assert ops.count_at_least(x, least) == PLAIN.count_at_least(x, least)
+        for below in (least + 1, least + 2**23, 1 << 31):
+            same(ops.at_least(x, least, below), PLAIN.at_least(x, least, below))
 
 
 PIECES = st.integers(1, 70)
@@ -296,9 +299,15 @@ def test_levels_that_cannot_be_are_refused(ops: NativeKernels) -> None:
 @pytest.mark.parametrize("n", [1, 2, 3, 4096, 4097, 300_001])
 @pytest.mark.parametrize("last", [1, 7, 127])
 def test_lines_through_levels(ops: NativeKernels, n: int, last: int) -> None:
-    x = (np.random.default_rng(n).random(n) + 0.3).astype(np.float32)
+    x = (np.random.default_rng(n).random(n) + 0.3).astype(np.float32) * np.float32(-1) ** np.arange(n, dtype=np.float32)
     line = 0.3, 1.1 / last, last
-    same(ops.nearest_levels(x, *line), PLAIN.nearest_levels(x, *line))
+    codes = PLAIN.nearest_codes(x, *line)
+    same(ops.nearest_codes(x, *line), codes)
+    same(ops.nearest_codes(x, 0.3, 0.0, last), PLAIN.nearest_codes(x, 0.3, 0.0, last))
+    for pair in (line[:2], (3.4e38, 1e37), (-3.0, 0.01)):
+        base_and_step = np.array(pair, np.float32)
+        with PLAIN.quiet():
+            same(ops.code_values(codes, base_and_step, last), PLAIN.code_values(codes, base_and_step, last))
     assert ops.level_sums(x, *line, 0.25) == PLAIN.level_sums(x, *line, 0.25)
 
 

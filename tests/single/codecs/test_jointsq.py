@@ -287,7 +287,7 @@ def test_payloads_that_cannot_be_ours_are_refused(backend: str, change: dict[int
 def group(indices: list[int], base: float = 1.0) -> Group:
     """A group of equal values."""
     places = np.array(indices, np.int64)
-    return Group(places, np.array([base, 0], np.float32), places * 0, places * 0)
+    return Group(places, np.array([base, 0], np.float32), places * 0)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_random_damage_is_found_by_the_seal_and_without_it_gives_an_error_or_num
     x = draws.standard_t(2, 300).astype(np.float32)
     spec, tag = TensorSpec(x.shape, "float32"), tag_of(codec, SITE)
     packed, _ = encoded(codec, x)
-    row = seal(ops, packed, tag, codec.fixed_size)
+    row = seal(ops, [packed], tag, codec.fixed_size)
     refused = 0
     for _ in range(400):
         damaged = row.copy()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hvd_compress.codecs._levels import fit_levels, level_values, spread_levels
+from hvd_compress.codecs._levels import fit_levels, spread_levels
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops import Kernels
 from tests.cases import backends, ops_of, to_backend, to_numpy
@@ -21,13 +21,13 @@ def fitted(v: np.ndarray[Any, Any], bits: int, iterations: int, backend: str = "
     """base and step, levels and values, computed where codecs compute them."""
     ops = ops_of(backend)
     line, levels = ops.run_eagerly(lambda ops, v: fit_levels(ops, v, bits, iterations), (to_backend(backend, v),), LINE)
-    return to_numpy(line), to_numpy(levels), to_numpy(level_values(ops, line, levels))
+    return to_numpy(line), to_numpy(levels), to_numpy(ops.code_values(levels, line, 2 ** (bits - 1) - 1))
 
 
 def spread(ops: Kernels, v: Any, bits: int, draws: Any) -> tuple[Any, Any]:
     """base and step, and the values of stochastic levels."""
     line, levels = ops.run_eagerly(lambda ops, v, draws: spread_levels(ops, v, bits, draws), (v, draws), LINE)
-    return to_numpy(line), to_numpy(level_values(ops, line, levels))
+    return to_numpy(line), to_numpy(ops.code_values(levels, line, 2 ** (bits - 1) - 1))
 
 
 def squares(v: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> float:
