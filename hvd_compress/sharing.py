@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hvd_compress.budget import shares
+from hvd_compress.budget import BINS, shares
 from hvd_compress.codec import Array
 from hvd_compress.exchange import SummingCollective
 from hvd_compress.ops.kernels import Kernels
@@ -45,8 +45,10 @@ class Sharing:
         if not self._magnitudes or self._started is not None:
             return None
         keys = sorted(self._magnitudes)
+        # Those of some tensors may be in another place.
+        counts = [ops.assign(ops.zeros(BINS, "int64"), self._magnitudes[key]) for key in keys]
         # Two sessions have no tensor in common.
-        handle = collective.allreduce(ops.concat([self._magnitudes[key] for key in keys]), f"{keys[0]}.magnitudes")
+        handle = collective.allreduce(ops.concat(counts), f"{keys[0]}.magnitudes")
         self._started = (handle, collective, ops)
         return keys[0]
 

@@ -12,6 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array, Codec, Payload, TensorSpec
 from hvd_compress.generator import Site
@@ -104,8 +105,12 @@ def add_payload(ops: Kernels, codec: Codec, total: Array, payload: Payload, spec
 
 def tag_of(codec: Codec, site: Site) -> int:
     """crc32 of codec, tensor name and step."""
-    words = json.dumps([config_of(codec), site.name], sort_keys=True).encode("utf-8")
-    return zlib.crc32(struct.pack("<Q", site.step), zlib.crc32(words))
+    return zlib.crc32(struct.pack("<Q", site.step), _tag_of(codec, site.name))
+
+
+@lru_cache(maxsize=4096)
+def _tag_of(codec: Codec, name: str) -> int:
+    return zlib.crc32(json.dumps([config_of(codec), name], sort_keys=True).encode("utf-8"))
 
 
 def seal(ops: Kernels, sections: Sequence[Array], tag: int, fixed_size: bool = True) -> Array:

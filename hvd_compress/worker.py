@@ -79,7 +79,7 @@ class Worker:
             self.stats.begin_step()
             for name, counts in self.beside.items():
                 self.stats.add(name, counts, compressed=False)
-        with _explained(key, ops.shape(gradient), f"{ops.framework}.{ops.dtype(gradient)}"):
+        with _explained(key, ops.shape(gradient), ops.dtype(gradient)):
             spec = spec_of(ops, gradient)
             codec = self.policy.for_tensor(key, spec)
             self._advice.on(codec, spec, key, collective.rank, collective.world_size)
@@ -124,7 +124,7 @@ class Worker:
         """
         start, (pending, slot) = perf_counter(), sent
         key, spec = pending.site.name, pending.spec
-        with _explained(key, spec.shape, f"{ops.framework}.{spec.dtype}"):
+        with _explained(key, spec.shape, spec.dtype):
             result, state = receive(ops, reduced, pending, slot.newest, collective, into)
             session.update(slot, state)
             session.received(session.commits_late and not bool(ops.all_finite(result)))

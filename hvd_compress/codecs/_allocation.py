@@ -45,7 +45,7 @@ def key_ratios(index_cost_bits: float) -> tuple[float, float, float]:
 
 
 def allocate(
-    ops: Kernels, x: Array, budget: Budget, ratios: Sequence[float], shift: int = 14
+    ops: Kernels, x: Array, budget: Budget, ratios: Sequence[float], shift: int | None = None
 ) -> tuple[int, list[Chosen]]:
     """Choose the width of every entry.
 
@@ -59,9 +59,9 @@ def allocate(
         What must hold the result.
     ratios : sequence of float
         From `key_ratios`.
-    shift : int
+    shift : int, optional
         Low bits of a magnitude that its bin ignores, in [14, 20]. The result does not depend on it: with fewer bins
-        there are more items to sort.
+        there are more items to sort. By default bins are narrow where there are many entries.
 
     Returns
     -------
@@ -70,6 +70,8 @@ def allocate(
     chosen : list of Chosen
         The entries of 2, of 4 and of 8 bits.
     """
+    if shift is None:
+        shift = 14 if ops.shape(x)[0] > 1 << 20 else 18
     nothing = [Chosen(ops.arange(0), ops.zeros(0))] * len(WIDTHS)
     candidates, least = _candidates(ops, x, budget.most_entries, shift)
     if ops.shape(candidates.indices)[0] == 0:

@@ -17,6 +17,9 @@ from hvd_compress.ops.native import NativeKernels
 __all__ = ["NumpyOps", "numpy_ops"]
 
 T = TypeVar("T")
+_NAMES = {
+    np.dtype(name): name for name in ("float32", "float16", "float64", "int64", "int32", "int16", "uint8", "bool")
+}
 
 
 class NumpyOps(Kernels):
@@ -28,7 +31,9 @@ class NumpyOps(Kernels):
         return isinstance(x, np.ndarray | np.generic)
 
     def dtype(self, x: Array) -> str:
-        return str(x.dtype)
+        # Its str takes ten times as long.
+        name = _NAMES.get(x.dtype)
+        return str(x.dtype) if name is None else name
 
     def shape(self, x: Array) -> tuple[int, ...]:
         return tuple(x.shape)
@@ -161,7 +166,8 @@ class NumpyOps(Kernels):
         return x
 
     def assign(self, x: Array, values: Array) -> Array:
-        x[...] = values
+        # A tensor may be on another device.
+        x[...] = values.cpu() if hasattr(values, "cpu") else values
         return x
 
     def select_largest(self, keys: Array, k: int) -> Array:

@@ -151,7 +151,7 @@ class TorchOps(Kernels):
         return x.zero_()
 
     def assign(self, x: Array, values: Array) -> Array:
-        return x.copy_(values)
+        return x.copy_(torch.as_tensor(values))
 
     def magnitude_bits(self, x: Array) -> Array:
         return x.contiguous().view(torch.int32) & 0x7FFFFFFF

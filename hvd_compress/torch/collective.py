@@ -8,35 +8,49 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
+from hvd_compress.torch.host import Array, host_array, tensor_of
+
 __all__ = ["HorovodCollective"]
 
 
 class HorovodCollective:
-    """Allgather within one process set; counts the bytes handed over and the time spent waiting."""
+    """Allgather within one process set; counts the bytes handed over and the time spent waiting.
 
-    def __init__(self, process_set: Any) -> None:
+    Parameters
+    ----------
+    process_set : horovod.torch.ProcessSet
+    host : bool
+        Whether arrays are NumPy's instead of tensors.
+    """
+
+    def __init__(self, process_set: Any, host: bool) -> None:
         self._process_set = process_set
+        self._host = host
         self.rank: int = process_set.rank()
         self.world_size: int = process_set.size()
         self.sent_bytes = 0
         self.wait_seconds = 0.0
 
-    def allgather(self, buffer: torch.Tensor, name: str) -> int:
-        """Start gathering a 1-D uint8 tensor."""
-        self.sent_bytes += buffer.numel() * buffer.element_size()
-        handle: int = hvd.allgather_async(buffer, name=f"hvd_compress.{name}", process_set=self._process_set)
+    def allgather(self, buffer: Array, name: str) -> int:
+        """Start gathering a 1-D uint8 array."""
+        tensor = self._count(buffer)
+        handle: int = hvd.allgather_async(tensor, name=f"hvd_compress.{name}", process_set=self._process_set)
         return handle
 
-    def allreduce(self, array: torch.Tensor, name: str) -> int:
-        """Start adding a 1-D tensor over the ranks."""
-        self.sent_bytes += array.numel() * array.element_size()
-        name = f"hvd_compress.{name}"
-        handle: int = hvd.allreduce_async(array, name=name, op=hvd.Sum, process_set=self._process_set)
+    def allreduce(self, array: Array, name: str) -> int:
+        """Start adding a 1-D array over the ranks."""
+        tensor, name = self._count(array), f"hvd_compress.{name}"
+        handle: int = hvd.allreduce_async(tensor, name=name, op=hvd.Sum, process_set=self._process_set)
         return handle
 
-    def wait(self, handle: int) -> torch.Tensor:
-        """Wait for a handle and return the tensor that came; of an allgather all ranks' tensors one after another."""
+    def wait(self, handle: int) -> Array:
+        """Wait for a handle and return the array that came; of an allgather all ranks' arrays one after another."""
         start = perf_counter()
         gathered: torch.Tensor = hvd.synchronize(handle)
         self.wait_seconds += perf_counter() - start
-        return gathered
+        return host_array(gathered) if self._host else gathered
+
+    def _count(self, array: Array) -> torch.Tensor:
+        tensor = tensor_of(array)
+        self.sent_bytes += tensor.numel() * tensor.element_size()
+        return tensor

@@ -18,6 +18,7 @@ from hvd_compress.session import Session
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.torch.caller import find_caller, find_optimizer
 from hvd_compress.torch.collective import HorovodCollective
+from hvd_compress.torch.host import copy_of, host_array, on_host, tensor_of
 from hvd_compress.torch.naming import Group, Names
 from hvd_compress.worker import Sent, Worker
 
@@ -31,6 +32,7 @@ class _Context(NamedTuple):
     session: Session
     collective: HorovodCollective
     into: torch.Tensor | None
+    host: bool
 
 
 class Compressor(HorovodCompressor):  # type: ignore[misc]
@@ -113,15 +115,15 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if group not in self._sessions and caller.optimizer is not None:
             for settings in caller.optimizer.param_groups:
                 refuse_momentum_twice(self.policy.codec, settings)
-        session, collective = self._session(group), HorovodCollective(caller.process_set)
+        session, host = self._session(group), on_host(tensor)
+        collective = HorovodCollective(caller.process_set, host)
         with torch.no_grad():
             gradient = tensor.detach()
-            reduced, sent = self._worker.send(
-                session, group.prefix + name, ops_for(gradient), gradient, collective, start
-            )
+            array = host_array(gradient) if host else gradient
+            reduced, sent = self._worker.send(session, group.prefix + name, ops_for(array), array, collective, start)
         # hvd.allreduce must leave its input alone; an optimizer takes the result over in place of the gradient.
         into = gradient if caller.optimizer is not None and tensor.dtype == torch.float32 else None
-        return reduced, _Context(sent, session, collective, into)
+        return tensor_of(reduced), _Context(sent, session, collective, into, host)
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Finish the exchange of a gradient; called by Horovod.
@@ -146,12 +148,15 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if ctx is None:
             self._watch(tensor)
             return tensor
-        sent, session, collective, into = ctx
+        sent, session, collective, into, host = ctx
         with torch.no_grad():
-            ops = ops_for(tensor)
+            array_of = host_array if host else torch.Tensor.detach
+            reduced, room = array_of(tensor.detach()), None if into is None else array_of(into)
+            ops = ops_for(reduced)
             self._share(session, ops, collective)
-            result: torch.Tensor = self._worker.receive(session, ops, tensor, sent, collective, into)
-        return result
+            result = tensor_of(self._worker.receive(session, ops, reduced, sent, collective, room))
+        # One more tensor around the same memory would keep the last one alive, and that the one before it.
+        return into if into is not None and result.data_ptr() == into.data_ptr() else result
 
     def _share(self, session: Session, ops: Kernels, collective: HorovodCollective) -> None:
         before = collective.sent_bytes
@@ -188,7 +193,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         """
         tensors = dict(self._loaded)
         for session in self._sessions.values():
-            tensors.update(session.state_dict(torch.clone))
+            tensors.update(session.state_dict(copy_of))
         return {"tensors": tensors}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

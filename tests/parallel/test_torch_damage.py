@@ -44,7 +44,7 @@ def test_flipped_bit_is_found_on_the_rank_that_received_it(
     step(optimizer, model, rank)
     if rank == 1:
         monkeypatch.setattr(HorovodCollective, "wait", damaged)
-        with pytest.raises(CompressionError, match=r"^w \(40, 50\) torch.float32: payload"):
+        with pytest.raises(CompressionError, match=r"^w \(40, 50\) float32: payload"):
             step(optimizer, model, rank, 1)
     else:
         step(optimizer, model, rank, 1)
@@ -110,7 +110,7 @@ def test_horovod_itself_stops_ranks_whose_sums_do_not_fit() -> None:
 def test_error_names_the_tensor_whose_shape_has_changed(hvd: Any, rank: int) -> None:
     compression = compressor("topk:density=0.1")
     hvd.allreduce(torch.ones(40, 40), name="tests.shape", compression=compression)
-    with pytest.raises(CompressionError, match=r"tests\.shape \(30, 40\) torch.float32: was .*\(40, 40\)"):
+    with pytest.raises(CompressionError, match=r"tests\.shape \(30, 40\) float32: was .*\(40, 40\)"):
         hvd.allreduce(torch.ones(30, 40), name="tests.shape", compression=compression)
 
 

@@ -31,7 +31,7 @@ HAND = np.array([10, 0.1, 0.3, 7, 0.9, 0.5, 3, 1.5], np.float32)
 COSTS = (0.0, 6.0, 16.0, 30.0)
 
 
-def allot(a: Floats, budget: Budget, cost: float, backend: str, shift: int = 14) -> tuple[int, list[Any]]:
+def allot(a: Floats, budget: Budget, cost: float, backend: str, shift: int | None = None) -> tuple[int, list[Any]]:
     """Flag and the indices of each width, computed where codecs compute them."""
     ops = ops_of(backend)
 
@@ -43,7 +43,9 @@ def allot(a: Floats, budget: Budget, cost: float, backend: str, shift: int = 14)
     return int(to_numpy(flag)[0]), [to_numpy(group) for group in groups]
 
 
-def widths_of(a: Floats, budget: Budget, cost: float = 0.0, backend: str = "numpy", shift: int = 14) -> list[int]:
+def widths_of(
+    a: Floats, budget: Budget, cost: float = 0.0, backend: str = "numpy", shift: int | None = None
+) -> list[int]:
     """Bits of each entry, as the package allots them."""
     flag, groups = allot(a, budget, cost, backend, shift)
     assert flag == NORMAL or not any(group.size for group in groups)
