@@ -28,7 +28,6 @@ _INFINITY = 0x7F800000
 _SMALLEST = 0x00800000
 """Bits of 2**-126. Smaller keys are dropped, because processors may take them for zero."""
 _EXPONENT_BIAS = 1023 - 127
-_SAMPLE = 1 << 14
 
 
 class Chosen(NamedTuple):
@@ -104,16 +103,19 @@ def _candidates(ops: Kernels, x: Array, most: int, shift: int) -> tuple[Chosen, 
 def _likely_bound(ops: Kernels, x: Array, k: int) -> int:
     """Magnitude bits that at least `k` entries most likely reach, and not many more, by a sample."""
     n = ops.shape(x)[0]
-    stride = n // _SAMPLE
-    expected = k / max(1, n) * _SAMPLE
+    # A larger tensor can afford more of them.
+    count = 1 << 14 if n >= 1 << 22 else 1 << 11
+    stride = n // count
+    expected = k / max(1, n) * count
     rank = int(expected + 5 * math.sqrt(expected) + 16)
-    if stride < 4 or rank >= _SAMPLE:
+    if stride < 4 or rank >= count:
         return 0
-    places = ops.arange(_SAMPLE)
+    places = ops.arange(count)
     # Not one stride: entries of a column would repeat.
     offsets = ops.shift_right(ops.random_bits(places, Key(0, 0)) * stride, 32)
-    keys = ops.cast(ops.magnitude_bits(ops.take(x, places * stride + offsets)), "int64")
-    return int(ops.integer(ops.take(keys, ops.argsort(-keys)[rank : rank + 1])))
+    sample = ops.take(x, places * stride + offsets)
+    bits = ops.magnitude_bits(ops.take(sample, ops.largest(sample, rank)))
+    return _INFINITY - int(ops.integer(ops.max(_INFINITY - bits)))
 
 
 def _bins_to_search(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from hvd_compress.codec import Array
@@ -30,15 +31,7 @@ class WireBudget(NamedTuple):
     @property
     def most_entries(self) -> int:
         """More than these cannot be sent, however their bits are spread."""
-        # They cost most sparingly as one set of 2 bits each; where bytes are rounded, up to a byte for each section.
-        low, high = 0, self.numel
-        while low < high:
-            middle = (low + high + 1) // 2
-            if used_nbytes(self.numel, (middle, 0, 0)) - 16 <= self.nbytes:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return _most_entries(self.numel, self.nbytes)
 
     def fits(self, ops: Kernels, reached: Sequence[Array]) -> Array:
         """Whether prefixes fit; `reached` says how many entries get at least 2, at least 4 and 8 bits."""
@@ -92,6 +85,19 @@ class ValueBudget(NamedTuple):
 
 
 Budget = WireBudget | ValueBudget
+
+
+@lru_cache(maxsize=4096)
+def _most_entries(numel: int, nbytes: int) -> int:
+    # They cost least as one set of 2 bits each; where bytes are rounded, up to a byte more for each section.
+    low, high = 0, numel
+    while low < high:
+        middle = (low + high + 1) // 2
+        if used_nbytes(numel, (middle, 0, 0)) - 16 <= nbytes:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def used_nbytes(numel: int, kept: Sequence[int]) -> int:

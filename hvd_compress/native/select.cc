@@ -45,29 +45,42 @@ std::uint32_t bits_of(float x) {
 
 // A bound that at least k magnitudes most likely reach, and not many more.
 std::uint32_t likely_bound(const float* x, std::size_t n, std::size_t k) {
-    constexpr std::size_t kSample = 1 << 14;
-    if (n <= 4 * kSample) return 0;
-    const std::size_t stride = n / kSample;
-    std::vector<std::uint32_t> sample(kSample);
-    for (std::size_t i = 0; i < kSample; ++i) {
+    // A larger tensor can afford more of them.
+    const std::size_t sample_size = n >= std::size_t{1} << 22 ? 1 << 14 : 1 << 11;
+    if (n < 4 * k || n <= 2 * sample_size) return 0;
+    const std::size_t stride = n / sample_size;
+    std::vector<std::uint32_t> sample(sample_size);
+    for (std::size_t i = 0; i < sample_size; ++i) {
         // Not one stride: entries of a column would repeat.
         sample[i] = bits_of(x[i * stride + (i * 2654435761u) % stride]);
     }
-    const double expected = static_cast<double>(k) / static_cast<double>(n) * kSample;
+    const double expected = static_cast<double>(k) / static_cast<double>(n) * static_cast<double>(sample_size);
     const double rank = expected + 5.0 * std::sqrt(expected) + 16.0;
-    if (rank >= kSample - 1) return 0;
+    if (rank >= static_cast<double>(sample_size - 1)) return 0;
     auto place = sample.begin() + static_cast<std::ptrdiff_t>(rank);
     std::nth_element(sample.begin(), place, sample.end(), std::greater<>());
     return *place;
 }
 
-// Bits of the k-th largest magnitude, found in two counts of leading bits, and how many are larger still.
+// Bits of the k-th largest magnitude, and how many are larger still.
 struct Threshold {
     std::uint32_t bits;
     std::size_t above;
 };
 
-Threshold threshold_of(const Found& found, std::size_t k) {
+// By partial sorting, the faster way for a few.
+Threshold sorted_threshold(const Found& found, std::size_t k) {
+    std::vector<std::uint32_t> all;
+    all.reserve(found.total);
+    for (const auto& part : found.bits) all.insert(all.end(), part.begin(), part.end());
+    const auto place = all.begin() + static_cast<std::ptrdiff_t>(k - 1);
+    std::nth_element(all.begin(), place, all.end(), std::greater<>());
+    const std::uint32_t bits = *place;
+    return {bits, static_cast<std::size_t>(std::count_if(all.begin(), place, [=](std::uint32_t one) { return one > bits; }))};
+}
+
+// By two counts of leading bits.
+Threshold counted_threshold(const Found& found, std::size_t k) {
     constexpr unsigned kShift = 16;
     constexpr std::size_t kBins = std::size_t{1} << (31 - kShift);
     std::vector<std::size_t> counts(kBins, 0);
@@ -104,7 +117,8 @@ void largest(const float* x, std::size_t n, std::size_t k, std::int64_t* indices
     Found found = collect(x, n, likely_bound(x, n, k));
     // The sample was unlucky.
     if (found.total < k) found = collect(x, n, 0);
-    const Threshold threshold = threshold_of(found, k);
+    constexpr std::size_t kFew = 1 << 15;
+    const Threshold threshold = found.total < kFew ? sorted_threshold(found, k) : counted_threshold(found, k);
     std::size_t ties = k - threshold.above;
     for (std::size_t part = 0; part < found.bits.size(); ++part) {
         for (std::size_t i = 0; i < found.bits[part].size(); ++i) {
