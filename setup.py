@@ -29,8 +29,16 @@ FLAGS = ["-std=c++17", "-O3", "-g0", "-fvisibility=hidden", "-ffp-contract=off",
 FLAGS += ["-fno-trapping-math", "-fno-math-errno"]
 # The same loops for each instruction set; which of them runs is found out at run time.
 INSTRUCTIONS = {
-    "avx2.cc": ["-mavx2", "-mbmi2"],
-    "avx512.cc": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mbmi2", "-mprefer-vector-width=512"],
+    "avx2.cc": ["-mavx2", "-mbmi2", "-mf16c"],
+    "avx512.cc": [
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mbmi2",
+        "-mf16c",
+        "-mprefer-vector-width=512",
+    ],
 }
 
 

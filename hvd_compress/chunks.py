@@ -61,12 +61,13 @@ class Chunked(Wrapper):
     def encode(
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
-        payloads, new = [], {}
-        for number, piece, _ in self._pieces(ops.shape(x)[0], ops.dtype(x)):
+        payloads, new, entries = [], {}, 0
+        for number, piece, part in self._pieces(ops.shape(x)[0], ops.dtype(x)):
             # A later piece that is not finite leaves the state of all pieces as it was.
             room = None if out is None or out is state else _of_piece(out, number)
             place = site._replace(chunk=number)
             payload, after = self.inner.encode(ops, x[piece], _of_piece(state, number), place, room)
+            entries += payload.kept_entries(ops, part.numel)
             payloads.append(payload)
             new.update({f"{number}/{key}": value for key, value in after.items()})
         flag = _worst(ops, payloads)
@@ -75,7 +76,7 @@ class Chunked(Wrapper):
         else:
             parts = tuple(pack(ops, payload) for payload in payloads)
         kept = state if flag is None else ops.cond(ops.equal(flag, NONFINITE), lambda: state, lambda: new)
-        return Payload(parts, flag, (ops.shape(x)[0],)), kept
+        return Payload(parts, flag, (ops.shape(x)[0],), entries=entries), kept
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         decoded, start = [], 0

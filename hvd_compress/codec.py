@@ -97,6 +97,8 @@ class Payload(NamedTuple):
         What this rank selected. Never sent: it saves the error feedback from decoding it again.
     magnitudes : array, optional
         Counts by :func:`hvd_compress.budget.count_magnitudes`, when the model's budget is about to be shared.
+    entries : int, optional
+        How many entries of the gradient it holds, where `kept` does not show it. Never sent.
     """
 
     parts: tuple[Array, ...]
@@ -104,6 +106,17 @@ class Payload(NamedTuple):
     counts: tuple[int, ...] = ()
     kept: Array = None
     magnitudes: Array = None
+    entries: int | None = None
+
+    def kept_entries(self, ops: Kernels, numel: int) -> int:
+        """How many of a gradient's `numel` entries it holds."""
+        if self.entries is not None:
+            return self.entries
+        if self.kept is None:
+            return numel
+        # Of several groups, the indices come before the values of each.
+        groups = self.kept[::2] if isinstance(self.kept, tuple) else (self.kept,)
+        return sum(ops.length(indices) for indices in groups)
 
 
 class Codec(ABC):

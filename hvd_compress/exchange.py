@@ -42,13 +42,14 @@ class SummingCollective(Collective, Protocol):
 
 
 class Pending(NamedTuple):
-    """What stays on this rank between `send` and `receive`."""
+    """What stays on this rank between `send` and `receive`; `entries` of the gradient were sent."""
 
     codec: Codec
     spec: TensorSpec
     site: Site
     handle: Any
     magnitudes: Array = None
+    entries: int = 0
 
 
 def spec_of(ops: Kernels, x: Array) -> TensorSpec:
@@ -89,11 +90,12 @@ def send(
     spec, codec = spec_of(ops, x), codec.at_step(site.step)
     with ops.quiet():
         payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
+    pending = Pending(codec, spec, site, None, payload.magnitudes, payload.kept_entries(ops, spec.numel))
     if codec.reduction is Reduction.SUM:
-        return _poisoned(ops, payload), Pending(codec, spec, site, None), state
+        return _poisoned(ops, payload), pending, state
     row = seal(ops, sections_of(ops, payload), tag_of(codec, site), codec.fixed_size)
     handle = collective.allgather(row, site.name)
-    return ops.constant((1.0,), "float32"), Pending(codec, spec, site, handle, payload.magnitudes), state
+    return ops.constant((1.0,), "float32"), pending._replace(handle=handle), state
 
 
 def receive(
@@ -122,7 +124,7 @@ def receive(
     ValueError
         If a payload was damaged or belongs elsewhere.
     """
-    codec, spec, site, handle, _ = pending
+    codec, spec, site, handle = pending[:4]
     with ops.quiet():
         if handle is None:
             payload = Payload((ops.flatten(reduced),))
@@ -144,7 +146,7 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
 
 
 def _combine_rows(ops: Kernels, gathered: Array, pending: Pending, factor: Array, into: Array | None) -> Array:
-    codec, spec, site, _, _ = pending
+    codec, spec, site = pending[:3]
     total = ops.zeros(spec.numel) if into is None else ops.flatten(into)
     tag = tag_of(codec, site)
     rows = split_rows(ops, gathered, codec, spec, site.world_size)

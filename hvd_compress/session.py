@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ from hvd_compress.registry import config_of
 from hvd_compress.sharing import Sharing
 
 __all__ = ["Session", "Slot"]
+
+
+_STATE_ITEM = 4
+"""Bytes of an entry of a state: they are float32, in every framework."""
 
 
 class Slot:
@@ -43,6 +48,13 @@ class Slot:
     def newest(self) -> State:
         """The state that waits, else the one in effect."""
         return self.state if self._waiting is None else self._waiting
+
+    @property
+    def state_nbytes(self) -> int:
+        """Bytes of the state, of one that waits and of a spare one; what they share counts once."""
+        held = [self.state, self._waiting or {}, self._spare or {}]
+        arrays = {id(array): array for state in held for array in state.values()}
+        return sum(_STATE_ITEM * math.prod(array.shape) for array in arrays.values())
 
     def hold(self, state: State) -> None:
         """Keep a new state waiting for `settle`."""
@@ -93,6 +105,11 @@ class Session:
     def step(self) -> int:
         """Number of the step that is being made, from 0."""
         return self.steps - 1
+
+    @property
+    def state_nbytes(self) -> int:
+        """Bytes of what all tensors keep between steps."""
+        return sum(slot.state_nbytes for slot in self.slots.values())
 
     def sending(self, key: str) -> bool:
         """Note that a tensor is about to be sent; return whether that begins a step."""

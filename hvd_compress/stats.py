@@ -18,12 +18,15 @@ class Counts:
         Bytes of the gradients before compression.
     sent_bytes : int
         Bytes of the buffers handed to Horovod.
+    kept_entries : int
+        Entries of the gradients that were sent: all of them unless the codec chooses some.
     encode_seconds, wait_seconds, decode_seconds : float
         Wall-clock time in `compress`; between the last gradient handed over and its result; in decoding.
     """
 
     dense_bytes: int = 0
     sent_bytes: int = 0
+    kept_entries: int = 0
     encode_seconds: float = 0.0
     wait_seconds: float = 0.0
     decode_seconds: float = 0.0
@@ -37,6 +40,7 @@ class Counts:
         """Add the sums of `other`."""
         self.dense_bytes += other.dense_bytes
         self.sent_bytes += other.sent_bytes
+        self.kept_entries += other.kept_entries
         self.encode_seconds += other.encode_seconds
         self.wait_seconds += other.wait_seconds
         self.decode_seconds += other.decode_seconds
@@ -60,6 +64,8 @@ class Stats:
         Tensor name -> Counts over all steps.
     compressed : Counts
         Over all steps, of the tensors that are compressed: without those that go dense.
+    state_nbytes : int
+        Bytes of all residuals and momenta that are held now, those included that wait for a loss scaler or make room.
     """
 
     steps: int = 0
@@ -67,6 +73,7 @@ class Stats:
     total: Counts = field(default_factory=Counts)
     compressed: Counts = field(default_factory=Counts)
     tensors: dict[str, Counts] = field(default_factory=dict)
+    state_nbytes: int = 0
 
     def begin_step(self) -> None:
         """Start counting a new step."""
@@ -89,4 +96,5 @@ class Stats:
             "total": self.total.as_dict(),
             "compressed": self.compressed.as_dict(),
             "tensors": {name: counts.as_dict() for name, counts in self.tensors.items()},
+            "state_nbytes": self.state_nbytes,
         }

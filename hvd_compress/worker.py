@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -91,7 +93,8 @@ class Worker:
             session.sharing.count(key, pending.magnitudes)
         self._idle_since = perf_counter()
         nbytes = collective.sent_bytes + spec_of(ops, reduced).nbytes
-        self._count(key, slot, Counts(spec.nbytes, nbytes, encode_seconds=self._idle_since - start))
+        seconds = self._idle_since - start
+        self._count(key, slot, Counts(spec.nbytes, nbytes, pending.entries, encode_seconds=seconds))
         return reduced, Sent(pending, slot)
 
     def receive(
@@ -133,6 +136,11 @@ class Worker:
         self._count(key, slot, Counts(wait_seconds=idle, decode_seconds=end - start - waited))
         self._idle_since = end
         return result
+
+    def snapshot(self, sessions: Iterable[Session]) -> Stats:
+        """Return a copy of the statistics, with what the sessions' states take now."""
+        nbytes = sum(session.state_nbytes for session in sessions)
+        return replace(copy.deepcopy(self.stats), state_nbytes=nbytes)
 
     def _count(self, key: str, slot: Slot, counts: Counts) -> None:
         self.stats.add(key, counts, not isinstance(slot.codec, Dense))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,10 @@ from hvd_compress import (
 from hvd_compress.chunks import Chunked
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops._numpy import NumpyOps
+from hvd_compress.policy import BySize
+from hvd_compress.session import Session
+from hvd_compress.stats import Stats
+from hvd_compress.worker import Worker
 
 SITE = Site("fc.weight", step=7, rank=0, world_size=1)
 
@@ -184,3 +189,54 @@ class LoopbackCollective:
         buffers = self.buffers[handle]
         joined = ops_for(buffers[0]).concat(buffers)
         return self._damage(joined) if self._damage else joined
+
+
+class _OneRankCollective(LoopbackCollective):
+    rank, world_size, wait_seconds = 0, 1, 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent_bytes = 0
+
+    def allgather(self, buffer: Any, name: str) -> str:
+        self.sent_bytes += buffer.nbytes
+        return super().allgather(buffer, name)
+
+
+class OneRank:
+    """What a skin does on the only rank of a job, with NumPy arrays.
+
+    Parameters
+    ----------
+    policy : BySize
+        Chooses the codecs.
+    ops : Kernels, optional
+        By default the fastest that there are.
+    loss_scale : callable, optional
+        Of the session.
+    """
+
+    def __init__(
+        self, policy: BySize, ops: Kernels | None = None, loss_scale: Callable[[], float] | None = None
+    ) -> None:
+        self.worker, self.session = Worker(policy), Session(loss_scale)
+        self._ops = ops or ops_for(np.zeros(1))
+
+    def step(self, gradients: Mapping[str, Any]) -> dict[str, Any]:
+        """Send all gradients, then receive all of them, in their own place where they are float32."""
+        sent = {}
+        for name, gradient in gradients.items():
+            collective = _OneRankCollective()
+            arguments = self.session, name, self._ops, gradient, collective, perf_counter()
+            sent[name] = *self.worker.send(*arguments), collective
+        results = {}
+        for name, gradient in gradients.items():
+            reduced, pending, collective = sent.pop(name)
+            into = gradient if gradient.dtype == np.float32 else None
+            results[name] = self.worker.receive(self.session, self._ops, reduced, pending, collective, into)
+        return results
+
+    @property
+    def stats(self) -> Stats:
+        """What a skin reports."""
+        return self.worker.snapshot([self.session])

@@ -51,14 +51,15 @@ class Cast(Codec):
         x = ops.float32(x)
         counts = (ops.shape(x)[0],)
         if self.reduction is Reduction.SUM:
-            halves = ops.cast(x * self._factor(site), "float16")
+            halves = ops.cast(ops.scale(x, self._factor(site)), "float16")
             return Payload((halves,), flag_of(ops, ops.float32(halves)), counts), state
         return Payload((ops.round_floats(x, self.dtype),), flag_of(ops, x), counts), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         (halves,) = payload.parts
         if self.reduction is Reduction.SUM:
-            return ops.float32(halves) * (1.0 / self._factor(site))
+            values = ops.float32(halves)
+            return ops.scale(values, 1.0 / self._factor(site), values)
         return ops.read_floats(halves, self.dtype)
 
     def _factor(self, site: Site) -> float:

@@ -40,6 +40,24 @@ void scale(const Floats& x, float factor, Floats out) {
     in_parts(n, [&](std::size_t at, std::size_t size) { kernels().scale(a + at, factor, to + at, size); });
 }
 
+void to_halves(const Floats& x, Array<std::uint16_t> out) {
+    same_size(x, out);
+    const float* from = x.data();
+    std::uint16_t* to = out.mutable_data();
+    const std::size_t n = size_of(x);
+    py::gil_scoped_release release;
+    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().to_half(from + at, to + at, size); });
+}
+
+void from_halves(const Array<std::uint16_t>& x, Floats out) {
+    same_size(x, out);
+    const std::uint16_t* from = x.data();
+    float* to = out.mutable_data();
+    const std::size_t n = size_of(x);
+    py::gil_scoped_release release;
+    in_parts(n, [&](std::size_t at, std::size_t size) { kernels().from_half(from + at, to + at, size); });
+}
+
 // Whether good(begin, size) holds for all parts of n entries.
 template <typename Good>
 bool in_all_parts(std::size_t n, const Good& good) {
@@ -106,6 +124,8 @@ void define_elementwise(py::module_& module) {
     module.def("scale_add", &scale_add, array(), array(), py::arg(), array());
     module.def("subtract", &subtract, array(), array(), array());
     module.def("scale", &scale, array(), py::arg(), array());
+    module.def("to_half", &to_halves, array(), array());
+    module.def("from_half", &from_halves, array(), array());
     module.def("all_finite", &all_finite, array());
     module.def("accumulate", &accumulate, array(), array(), py::arg());
     module.def("add_momentum", &add_momentum, array(), array(), array(), py::arg(), py::arg(), array(), array(), py::arg());

@@ -51,6 +51,9 @@ struct Kernels {
     void (*subtract)(const float* x, const float* y, float* out, std::size_t n);
     // out[i] = x[i] * factor
     void (*scale)(const float* x, float factor, float* out, std::size_t n);
+    // float16 and back, rounded half to even.
+    void (*to_half)(const float* x, std::uint16_t* out, std::size_t n);
+    void (*from_half)(const std::uint16_t* x, float* out, std::size_t n);
     // Whether no entry is inf or NaN.
     bool (*all_finite)(const float* x, std::size_t n);
     // counts[bits >> shift] += 1 for the bits of every magnitude.

@@ -93,6 +93,27 @@ class NativeKernels(NativeLevels):
         kernels.scale_add(*arrays, decay, self.as_numpy(into))
         return into
 
+    def scale(self, x: Array, factor: Array | float, out: Array | None = None) -> Array:
+        values = self.view(x)
+        if values is None or not isinstance(factor, float):
+            return super().scale(x, factor, out)  # type: ignore[safe-super]
+        into = self._room(x, out)
+        kernels.scale(values, factor, self.as_numpy(into))
+        return into
+
+    def cast(self, x: Array, dtype: str) -> Array:
+        if (self.dtype(x), dtype) not in (("float32", "float16"), ("float16", "float32")):
+            return super().cast(x, dtype)  # type: ignore[safe-super]
+        values = self.view(x, self.dtype(x))
+        if values is None:
+            return super().cast(x, dtype)  # type: ignore[safe-super]
+        out = np.empty(values.shape, dtype)
+        if dtype == "float16":
+            kernels.to_half(values, out.view(np.uint16))
+        else:
+            kernels.from_half(values.view(np.uint16), out)
+        return self.from_numpy(out)
+
     def subtract(self, x: Array, y: Array, out: Array | None = None) -> Array:
         arrays = self.views(x, y)
         if arrays is None:

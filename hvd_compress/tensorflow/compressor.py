@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -129,7 +128,7 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
             self._host.commits_late = self.loss_scale is not None
         if type(codec) is Dense and self.loss_scale is None:
             sent = tf.cast(tensor, sum_dtype(codec, place.spec))
-            counts = Counts(place.spec.nbytes, place.spec.numel * sent.dtype.size)
+            counts = Counts(place.spec.nbytes, place.spec.numel * sent.dtype.size, place.spec.numel)
             self._host.worker.beside[place.key] = counts
             return sent, _Context(place.spec)
         self._host.check_loaded(codec, place)
@@ -198,8 +197,8 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
             return tf.ensure_shape(result, spec.shape)
 
     def stats(self) -> Stats:
-        """Return what was sent and how long it took on this rank: a snapshot."""
-        return copy.deepcopy(self._host.worker.stats)
+        """Return what was sent, how long it took and what the state takes on this rank: a snapshot."""
+        return self._host.stats()
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of this rank's residuals and step numbers, as NumPy arrays.

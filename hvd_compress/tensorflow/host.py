@@ -12,6 +12,7 @@ from hvd_compress.codec import Array, Codec
 from hvd_compress.ops import ops_for
 from hvd_compress.policy import BySize
 from hvd_compress.session import Session
+from hvd_compress.stats import Stats
 from hvd_compress.tensorflow.collective import GraphCollective
 from hvd_compress.tensorflow.keys import Place
 from hvd_compress.worker import Sent, Worker
@@ -78,6 +79,10 @@ class Host:
             self._session(place.key).check_loaded(place.key, codec, place.spec)
         except ValueError as error:
             raise ValueError(f"{place.title}: {error}") from error
+
+    def stats(self) -> Stats:
+        """Return what was sent, how long it took and what the states take: a snapshot."""
+        return self.worker.snapshot(self._sessions.values())
 
     def state(self) -> dict[str, Any]:
         """Return a copy of the state of every tensor."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Iterable, Mapping
 from time import perf_counter
@@ -183,8 +182,8 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._sessions[group].load_state_dict(own)
 
     def stats(self) -> Stats:
-        """Return what was sent and how long it took on this rank: a snapshot."""
-        return copy.deepcopy(self._worker.stats)
+        """Return what was sent, how long it took and what the state takes on this rank: a snapshot."""
+        return self._worker.snapshot(self._sessions.values())
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of this rank's residuals and step numbers, by tensor name.

@@ -41,6 +41,17 @@ def values(n: int, seed: int = 0) -> np.ndarray[Any, Any]:
 ALL = {str(n): values(n) for n in SIZES} | {name: x for name, x in ARRAYS.items() if x.dtype == np.float32}
 
 
+def same(ours: Any, theirs: Any) -> None:
+    """Both are the same arrays, or tuples of them, bit for bit."""
+    if isinstance(ours, tuple):
+        for mine, other in zip(ours, theirs, strict=True):
+            same(mine, other)
+        return
+    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+    assert ours.tobytes() == theirs.tobytes()
+
+
 @pytest.fixture(params=[1, 2, 3])
 def ops(request: pytest.FixtureRequest) -> Iterator[NativeKernels]:
     """The operations of NumPy arrays, with so many threads."""
@@ -85,6 +96,39 @@ def test_scale_add_and_subtract(ops: NativeKernels, x: np.ndarray[Any, Any], dec
 
 
 @every_array
+def test_halves(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
+    edges = np.array(
+        [0, -0.0, 65504, 65519.9, 65520, -65520, 1e9, np.inf, -np.inf, 2**-14, 2**-24, 2**-25, 6e-8, 6.1e-5], np.float32
+    )
+    x = np.concatenate(
+        [
+            np.ascontiguousarray(x).reshape(-1),
+            edges,
+            edges * np.float32(1.0009),
+            np.float32(2.0) ** -np.arange(12, 28, dtype=np.float32) * np.float32(1.5),
+        ]
+    )
+    halves = ops.cast(x, "float16")
+    same(halves, PLAIN.cast(x, "float16"))
+    same(ops.cast(halves, "float32"), PLAIN.cast(halves, "float32"))
+
+
+def test_all_halves_there_are(ops: NativeKernels) -> None:
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    numbers = ~np.isnan(halves)
+    same(ops.cast(halves, "float32")[numbers], PLAIN.cast(halves, "float32")[numbers])
+    assert np.isnan(ops.cast(halves, "float32")[~numbers]).all()
+    assert np.isnan(ops.cast(ops.cast(halves, "float32"), "float16")[~numbers]).all()
+
+
+@every_array
+def test_scale(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
+    for factor in (0.5, 1 / 3, -2.0, 0.0):
+        with PLAIN.quiet():
+            same(ops.scale(x, factor), PLAIN.scale(x, factor))
+
+
+@every_array
 def test_all_finite(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
     assert bool(ops.all_finite(x)) == bool(PLAIN.all_finite(x))
     for bad in (np.inf, -np.inf, np.nan):
@@ -113,17 +157,6 @@ def test_counts_and_bounds(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
 
 
 PIECES = st.integers(1, 70)
-
-
-def same(ours: Any, theirs: Any) -> None:
-    """Both are the same arrays, or tuples of them, bit for bit."""
-    if isinstance(ours, tuple):
-        for mine, other in zip(ours, theirs, strict=True):
-            same(mine, other)
-        return
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
-    assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-    assert ours.tobytes() == theirs.tobytes()
 
 
 @every_array
