@@ -45,8 +45,9 @@ def row_nbytes(codec: Codec, spec: TensorSpec) -> int:
 
 def flag_of(ops: Kernels, values: Array) -> Array:
     """Flag of a payload by what was selected: `NONFINITE`, `EMPTY` (all zero, -0.0 too) or `NORMAL`; 0-d."""
-    bits = ops.magnitude_bits(values)
-    return ops.where(ops.all(bits < 0x7F800000), ops.where(ops.all(ops.equal(bits, 0)), EMPTY, NORMAL), NONFINITE)
+    most = ops.magnitude_bits(ops.bucket_maxima(values, max(1, ops.shape(values)[0])))
+    flag = ops.where(ops.all(ops.equal(most, 0)), EMPTY, NORMAL)
+    return ops.where(ops.all(most < 0x7F800000), flag, NONFINITE)
 
 
 def sections_of(ops: Kernels, payload: Payload) -> list[Array]:
