@@ -45,7 +45,7 @@ class NumpyOps(Kernels):
         return x.tolist()  # type: ignore[no-any-return]
 
     def reshape(self, x: Array, shape: tuple[int, ...]) -> Array:
-        return np.reshape(x, shape)
+        return x.reshape(shape)
 
     def constant(self, values: Sequence[float] | bytes, dtype: str) -> Array:
         return np.array(list(values), dtype)
@@ -57,6 +57,8 @@ class NumpyOps(Kernels):
         return np.arange(numel, dtype=np.int64)
 
     def cast(self, x: Array, dtype: str) -> Array:
+        if self.dtype(x) == dtype:
+            return x
         if dtype == "bfloat16":
             rounded = _round_to_bfloat16(np.asarray(x, np.float32))
             return rounded.astype(dtype) if "ml_dtypes" in sys.modules else rounded
@@ -108,7 +110,7 @@ class NumpyOps(Kernels):
         return x == y
 
     def all(self, mask: Array) -> Array:
-        return np.all(mask)
+        return mask.all()
 
     def is_finite(self, x: Array) -> Array:
         return np.isfinite(x)

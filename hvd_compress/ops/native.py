@@ -102,9 +102,8 @@ class NativeKernels(NativeLevels):
         return into
 
     def cast(self, x: Array, dtype: str) -> Array:
-        if (self.dtype(x), dtype) not in (("float32", "float16"), ("float16", "float32")):
-            return super().cast(x, dtype)  # type: ignore[safe-super]
-        values = self.view(x, self.dtype(x))
+        own = self.dtype(x)
+        values = self.view(x, own) if {own, dtype} == {"float16", "float32"} else None
         if values is None:
             return super().cast(x, dtype)  # type: ignore[safe-super]
         out = np.empty(values.shape, dtype)
