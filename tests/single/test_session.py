@@ -74,6 +74,17 @@ def test_committing_late_gives_the_same_residuals_and_allocates_two_buffers_only
     assert len(buffers) == 2
 
 
+def test_memory_of_the_state_counts_what_waits_and_what_is_spare() -> None:
+    plain, late = Session(), Session(loss_scale=Scaler().get_scale)
+    for step in range(4):
+        slot = make_step(plain, gradient(step))
+        assert plain.state_nbytes == slot.state_nbytes == 4 * 50
+        make_step(late, gradient(step), overflow=step == 2)
+        assert late.state_nbytes == 2 * 4 * 50
+        late.settle()
+        assert late.state_nbytes == 2 * 4 * 50
+
+
 def test_an_overflow_anywhere_in_the_session_drops_the_step_bit_for_bit() -> None:
     session = Session(loss_scale=Scaler().get_scale)
     slot = make_step(session, gradient(0))
