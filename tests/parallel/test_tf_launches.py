@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hvd_compress.launch import Launcher
+from hvd_compress.stats import Stats
 from tests.parallel import own_launch
 from tests.parallel.own_launch import LaunchFailed
 from tests.parallel.tf_ranks import SHAPES, expected_weights, gradients_of
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.own_launch
 TOPK = "topk:density=0.05"
 
 
-def train(steps: int) -> tuple[list[Any], int]:
-    """Train with Horovod's tape; return the weights and the bytes sent."""
+def train(steps: int, config: str = TOPK) -> tuple[list[Any], Stats]:
+    """Train with Horovod's tape; return the weights and what was counted."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     import horovod.tensorflow as hvd
     import tensorflow as tf
@@ -28,7 +29,7 @@ def train(steps: int) -> tuple[list[Any], int]:
     from hvd_compress.tensorflow import Compression
 
     hvd.init()
-    compression = Compression.from_config(TOPK)
+    compression = Compression.from_config(config)
     weights = [tf.Variable(tf.zeros(shape)) for shape in SHAPES]
 
     @tf.function
@@ -41,7 +42,26 @@ def train(steps: int) -> tuple[list[Any], int]:
 
     for number in range(steps):
         step(*map(tf.constant, gradients_of(number, hvd.rank())))
-    return [weight.numpy() for weight in weights], compression.stats().total.sent_bytes
+    return [weight.numpy() for weight in weights], compression.stats()
+
+
+def train_torch(steps: int, config: str) -> tuple[list[Any], Stats]:
+    """As `train`, with Horovod's optimizer of torch and the names that the other one's tensors have."""
+    import horovod.torch as hvd
+    import torch
+
+    from hvd_compress.torch import Compression
+
+    hvd.init()
+    compression = Compression.from_config(config)
+    weights = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
+    named = [(str(i), weight) for i, weight in enumerate(weights)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.125), named, compression=compression)
+    for number in range(steps):
+        for weight, gradient in zip(weights, gradients_of(number, hvd.rank()), strict=True):
+            weight.grad = torch.from_numpy(gradient)
+        optimizer.step()
+    return [weight.detach().numpy() for weight in weights], compression.stats()
 
 
 def join_early() -> None:
@@ -120,6 +140,31 @@ def handed_over(framework: str) -> list[bytes]:
     return seen
 
 
+def counted(framework: str, steps: int) -> dict[str, Any]:
+    """Train with the same gradients; return what is counted of each tensor and of all, times left out."""
+    counts = {}
+    for config in BOTH:
+        stats = (train if framework == "tensorflow" else train_torch)(steps, config)[1]
+        assert stats.steps == steps
+        for key in "02":
+            tensor = stats.tensors[key]
+            assert min(tensor.encode_seconds, tensor.wait_seconds, tensor.decode_seconds) > 0
+        parts = {**stats.tensors, "total": stats.total, "compressed": stats.compressed, "step": stats.step}
+        counts[config] = {key: (part.dense_bytes, part.sent_bytes, part.kept_entries) for key, part in parts.items()}
+        counts[config]["state"] = stats.state_nbytes
+    return counts
+
+
+def test_both_skins_count_the_same() -> None:
+    """F097."""
+    ours, theirs = (own_launch.run(counted, framework, 10) for framework in ("tensorflow", "torch"))
+    assert ours == theirs
+    for config, kept in ((TOPK, 60), ("randomk:density=0.1", 120), ("qsgd", 1200)):
+        parts = [ours[0][config][key][2] for key in ("0", "1", "2", "step")]
+        assert parts == [10 * kept, 300, 10 * kept, 2 * kept + 30]
+    assert [ours[0][config]["state"] for config in ("qsgd", TOPK)] == [0, 2 * 4800]
+
+
 def test_both_skins_hand_the_same_bytes_to_horovod() -> None:
     ours, theirs = (own_launch.run(handed_over, framework) for framework in ("tensorflow", "torch"))
     gathered = sum(not config.startswith(("randomk", "cast")) for config in BOTH)
@@ -137,8 +182,8 @@ def test_automatic_clustering_by_xla() -> None:
 
 
 def test_one_rank_sends_nothing() -> None:
-    ((weights, sent),) = own_launch.run(train, 3, workers=1)
-    assert sent == 0
+    ((weights, stats),) = own_launch.run(train, 3, workers=1)
+    assert stats == Stats()
     for i, ours in enumerate(weights):
         expected = -0.125 * np.sum([gradients_of(step, 0)[i] for step in range(3)], 0)
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)

@@ -56,6 +56,7 @@ class Counted:
 def test_statistics_count_the_bytes_that_are_handed_to_horovod(
     hvd: Any, rank: int, monkeypatch: pytest.MonkeyPatch, config: str
 ) -> None:
+    """F097."""
     compression = compressor(config)
     model = Tensors(SHAPES)
     optimizer = wrap(hvd, model, compression)
@@ -74,6 +75,10 @@ def test_statistics_count_the_bytes_that_are_handed_to_horovod(
         mine = counted.nbytes[name] + counted.nbytes[f"hvd_compress.{name}"]
         assert stats.tensors[name].sent_bytes >= mine > 0
         assert stats.tensors[name].sent_bytes == mine or ("scope=model" in config and name != "b")
+        dense_entries = stats.tensors[name].dense_bytes // 4
+        assert 0 < stats.tensors[name].kept_entries <= dense_entries
+        assert stats.tensors[name].kept_entries == dense_entries or name != "b"
+    assert stats.total.kept_entries == sum(counts.kept_entries for counts in stats.tensors.values())
     large = stats.tensors["w"].dense_bytes + stats.tensors["v"].dense_bytes
     assert stats.compressed.dense_bytes == (0 if config == "none" else large)
     assert stats.compressed.sent_bytes == (0 if config == "none" else sum(handed) - counted.nbytes["b"])
@@ -134,6 +139,7 @@ def test_compressed_tensors_are_summed_apart_from_dense_ones(hvd: Any, rank: int
 
 
 def test_times_are_counted_and_statistics_are_plain_data(hvd: Any, rank: int) -> None:
+    """F097."""
     import json
 
     compression = compressor("topk:density=0.1")
@@ -149,6 +155,8 @@ def test_times_are_counted_and_statistics_are_plain_data(hvd: Any, rank: int) ->
         assert getattr(stats.total, seconds) == pytest.approx(getattr(stats.tensors["w"], seconds))
     plain = json.loads(json.dumps(stats.as_dict()))
     assert plain["total"]["sent_bytes"] == stats.total.sent_bytes
+    assert plain["tensors"]["w"]["kept_entries"] == stats.total.kept_entries == 3 * 16_000
+    assert plain["state_nbytes"] == 4 * 160_000
     # A snapshot: later steps leave it alone.
     optimizer.zero_grad()
     model.push({"w": noise((400, 400), rank)})
