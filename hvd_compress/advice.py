@@ -1,7 +1,9 @@
-"""What users should know before they train: warnings, once, and a combination that is refused."""
+"""What users should know before they train: a line in the log, warnings, once, and a combination that is refused."""
 
 from __future__ import annotations
 
+import logging
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 from hvd_compress.codec import Codec, Reduction, TensorSpec
 from hvd_compress.wire import row_nbytes
 
-__all__ = ["Advice", "refuse_momentum_twice", "refuse_reduction"]
+__all__ = ["Advice", "refuse_momentum_twice", "refuse_reduction", "say_if_idle"]
 
 
 class Advice:
@@ -36,6 +38,12 @@ class Advice:
         self._given = True
         if rank == 0:
             warnings.warn(message, stacklevel=6)
+
+
+def say_if_idle(horovod: Any) -> None:
+    """Say so in the log if one of Horovod's front ends is initialised with one rank: it calls no compressor then."""
+    if horovod.is_initialized() and horovod.size() == 1 and os.environ.get("HOROVOD_ELASTIC", "0") != "1":
+        logging.getLogger("hvd_compress").info("compression is idle: this job has one rank, which sends nothing")
 
 
 def refuse_momentum_twice(codec: Codec, settings: Mapping[str, Any]) -> None:

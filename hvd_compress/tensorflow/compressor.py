@@ -10,7 +10,7 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 from horovod.tensorflow.compression import Compressor as HorovodCompressor
 
-from hvd_compress.advice import refuse_momentum_twice
+from hvd_compress.advice import refuse_momentum_twice, say_if_idle
 from hvd_compress.codec import Array, Codec, Reduction, TensorSpec
 from hvd_compress.codecs.none import Dense
 from hvd_compress.ops.denormals import host_thread
@@ -61,6 +61,7 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         self._ordinal: int | None = None
         # Not started by one of TensorFlow's threads, from which it would take their arithmetic.
         host_thread()
+        say_if_idle(hvd)
 
     def __repr__(self) -> str:
         return f"Compressor({self.policy!r})"

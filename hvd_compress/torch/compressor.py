@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import horovod.torch as hvd
 import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
-from hvd_compress.advice import refuse_momentum_twice
+from hvd_compress.advice import refuse_momentum_twice, say_if_idle
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.policy import BySize
 from hvd_compress.session import Session
@@ -61,6 +62,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._grad_scaler = grad_scaler
         self._sessions: dict[Group, Session] = {}
         self._loaded: dict[str, Any] = {}
+        say_if_idle(hvd)
 
     def __repr__(self) -> str:
         return f"Compressor({self.policy!r})"

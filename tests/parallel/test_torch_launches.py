@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from hvd_compress.stats import Stats
 from tests.parallel import own_launch
 from tests.parallel.models import Tensors, compressor, network, noise, parameters_of, residuals, train, wrap
 
@@ -97,6 +99,36 @@ def checksums() -> dict[str, str]:
     package = Path(spec.origin).parent
     files = [file for file in package.rglob("*") if file.is_file() and file.suffix != ".pyc"]
     return {str(file.relative_to(package)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def train_alone(config: str) -> tuple[dict[str, bytes], list[str], Stats | None, dict[str, Any]]:
+    """Train with compression, or without for no config; return parameters, what was logged, and what was kept."""
+    import horovod.torch as hvd
+
+    logged: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(f"{record.levelname} {record.getMessage()}")  # type: ignore[method-assign]
+    logger = logging.getLogger("hvd_compress")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    hvd.init()
+    model = network()
+    compression = compressor(config) if config else hvd.Compression.none
+    train(model, wrap(hvd, model, compression), hvd.rank(), range(20))
+    if not config:
+        return parameters_of(model), logged, None, {}
+    return parameters_of(model), logged, compression.stats(), compression.state_dict()["tensors"]
+
+
+@pytest.mark.parametrize("config", ["topk:density=0.01", "qsgd", "dgc:density=0.01"])
+def test_one_rank_trains_as_without_compression_and_is_told_so(config: str) -> None:
+    """F093."""
+    ((dense, *_),) = own_launch.run(train_alone, "", workers=1)
+    ((ours, logged, stats, tensors),) = own_launch.run(train_alone, config, workers=1)
+    assert ours == dense
+    assert logged == ["INFO compression is idle: this job has one rank, which sends nothing"]
+    assert stats == Stats()
+    assert tensors == {}
 
 
 def train_a_little() -> float:

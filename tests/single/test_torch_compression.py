@@ -14,6 +14,7 @@ import horovod.torch as hvd
 import pytest
 import torch
 
+from hvd_compress.advice import say_if_idle
 from hvd_compress.registry import codec_class, codec_names
 from hvd_compress.torch import Compression, Compressor
 from tests.parallel.models import CODECS, compressor
@@ -168,3 +169,28 @@ def test_missing_horovod_is_one_sentence_that_names_the_set_up(missing: str) -> 
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: ")
     assert "scripts/setup.sh" in last
+
+
+class Job:
+    """A front end of Horovod's, in a job of so many ranks; None before it is initialised."""
+
+    def __init__(self, ranks: int | None) -> None:
+        self._ranks = ranks
+
+    def is_initialized(self) -> bool:
+        return self._ranks is not None
+
+    def size(self) -> int:
+        if self._ranks is None:
+            raise ValueError("Horovod has not been initialized; use hvd.init().")
+        return self._ranks
+
+
+@pytest.mark.parametrize(("ranks", "elastic", "lines"), [(None, "0", 0), (2, "0", 0), (1, "1", 0), (1, "0", 1)])
+def test_only_where_compression_is_idle_a_line_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, ranks: int | None, elastic: str, lines: int
+) -> None:
+    monkeypatch.setenv("HOROVOD_ELASTIC", elastic)
+    with caplog.at_level("INFO", logger="hvd_compress"):
+        say_if_idle(Job(ranks))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["compression is idle"] * lines
