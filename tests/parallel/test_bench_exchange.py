@@ -24,6 +24,7 @@ def in_job(*arguments: str, workers: int = 2) -> subprocess.CompletedProcess[byt
 
 
 def test_a_job_measures_resnet50_in_itself(tmp_path: Path) -> None:
+    """F096."""
     done = in_job(
         "--methods=dense,fp16,dgc:momentum=0.5",
         "--tensors=161",

@@ -116,6 +116,7 @@ def test_sent_bytes_follow_from_codec_and_shape(hvd: Any, rank: int, config: str
 def test_tensor_takes_one_gather_at_most_and_one_reduction(
     hvd: Any, rank: int, monkeypatch: pytest.MonkeyPatch, config: str, gathers: int
 ) -> None:
+    """F096."""
     model = Tensors(SHAPES)
     optimizer = wrap(hvd, model, compressor(config))
     counted = Counted(monkeypatch)
