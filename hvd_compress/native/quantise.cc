@@ -50,9 +50,9 @@ void pack_rounded(const float* x, std::size_t n, const float* scales, std::size_
             const std::size_t count = std::min(kCodes, start + length - begin);
             by_bucket(begin, count, size, [&](std::size_t bucket, std::size_t at, std::size_t piece) {
                 std::uint8_t* to = codes + (at - begin);
-                const float scale = scales[bucket];
-                if (scale > 0 && std::isfinite(scale))
-                    kernels().round_levels(x + at, piece, static_cast<std::uint32_t>(at), how.top / scale, how, to);
+                const float scale = scales[bucket], inverse = how.top / scale;
+                if (scale > 0 && std::isfinite(scale) && std::isfinite(inverse))
+                    kernels().round_levels(x + at, piece, static_cast<std::uint32_t>(at), inverse, how, to);
                 else
                     std::memset(to, 0, piece);
             });

@@ -12,7 +12,7 @@ namespace hvd_compress {
 // Largest magnitude of each bucket of `size` entries, the last of which may be short.
 void bucket_maxima(const float* x, std::size_t n, std::size_t size, float* maxima);
 
-// Codes of all entries, packed; buckets whose scale is zero or not finite get zeros.
+// Codes of all entries, packed; buckets whose scale is zero, not finite or too small to divide by get zeros.
 void pack_rounded(const float* x, std::size_t n, const float* scales, std::size_t size, const Rounding& how,
                   std::uint8_t* packed);
 

@@ -317,6 +317,12 @@ def test_levels_of_buckets(ops: NativeKernels, size: int, s: int, key: Key | Non
         same(ops.subtract_levels(x.copy(), *rows[1], size, s), PLAIN.subtract_levels(x.copy(), *rows[1], size, s))
 
 
+def test_scales_that_cannot_be_divided_by_give_zeros(ops: NativeKernels) -> None:
+    x = values(1000)
+    for scale in (1e-45, np.inf, np.nan, 0.0, -1.0):
+        assert not ops.pack_rounded(x, np.full(2, scale, np.float32), 512, 7, Key(1, 2)).any()
+
+
 def test_levels_that_cannot_be_are_refused(ops: NativeKernels) -> None:
     packed, units = np.array([0xFF, 0xFF], np.uint8), np.ones(1, np.float32)
     for act in (
