@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hvd_compress.bench.arrays import Gradients
 from hvd_compress.bench.estimate import Cost, Estimate, dense_cost, estimate
 from hvd_compress.bench.link import Link
-from hvd_compress.bench.machine import Timing, timed
+from hvd_compress.bench.machine import Timing, find_torch, timed
 from hvd_compress.bench.training import measure
 from hvd_compress.study.workers import Workers
 
@@ -132,9 +132,15 @@ def _times(config: str, gradients: Gradients, *, workers: int, seconds: float) -
 
 
 def _half(gradients: Gradients, *, seconds: float) -> _Times:
-    """Horovod's own fp16: a cast there and one back."""
-    ops = gradients.ops
-    halves = ops.cast(gradients[0], "float16")
-    there = timed(lambda i: ops.cast(gradients[i], "float16"), seconds)
-    back = timed(lambda _: ops.cast(halves, "float32"), seconds)
+    """Horovod's own fp16: a cast there and one back, by torch where it is installed."""
+    torch = find_torch()
+    half, single = ("float16", "float32") if torch is None else (torch.float16, torch.float32)
+    arrays = gradients.arrays if torch is None else [torch.from_numpy(x) for x in gradients.arrays]
+
+    def cast(x: Any, dtype: Any) -> Any:
+        return gradients.ops.cast(x, dtype) if torch is None else x.to(dtype)
+
+    halves = cast(arrays[0], half)
+    there = timed(lambda i: cast(arrays[i % len(arrays)], half), seconds)
+    back = timed(lambda _: cast(halves, single), seconds)
     return _Times(there, back, 2 * gradients.n, "allreduce_fp16")

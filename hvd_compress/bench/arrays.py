@@ -17,7 +17,7 @@ GRADIENTS = 4
 
 
 class Gradients:
-    """Seeded Gaussian gradients: torch's where it is installed, else NumPy's.
+    """Seeded Gaussian gradients: in a host's memory NumPy's, as which the front ends take them, else torch's.
 
     Parameters
     ----------
@@ -37,7 +37,6 @@ class Gradients:
 
     def __init__(self, n: int, device: str = "cpu") -> None:
         self.n, self.device = n, device
-        self._torch = find_torch()
         self.arrays: list[Array] = [self._like(self._draw(seed)) for seed in range(GRADIENTS)]
         self.result: Array = self._like(np.zeros(n, np.float32))
         self.ops: Kernels = ops_for(self.result)
@@ -48,13 +47,10 @@ class Gradients:
     def finish(self) -> None:
         """Wait for what the device is doing."""
         if self.device != "cpu":
-            self._torch.cuda.synchronize()
+            find_torch().cuda.synchronize()
 
     def _draw(self, seed: int) -> np.ndarray[Any, Any]:
         return np.random.default_rng(seed).standard_normal(self.n, np.float32)
 
     def _like(self, values: np.ndarray[Any, Any]) -> Array:
-        if self._torch is None:
-            return values
-        # In torch's own memory, as the gradients of a training are.
-        return self._torch.empty(self.n, device=self.device).copy_(self._torch.from_numpy(values))
+        return values if self.device == "cpu" else find_torch().from_numpy(values).to(self.device)

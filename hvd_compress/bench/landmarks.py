@@ -57,7 +57,7 @@ def _ours(gradients: Gradients, x: Any, k: int) -> Any:
 
 
 def _torch_topk(gradients: Gradients, x: Any, k: int) -> Any:
-    return find_torch().topk(x.abs(), k, sorted=False)
+    return find_torch().topk(find_torch().as_tensor(x).abs(), k, sorted=False)
 
 
 def _numpy_partition(gradients: Gradients, x: Any, k: int) -> Any:
