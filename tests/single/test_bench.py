@@ -118,8 +118,7 @@ def test_the_spread_is_between_the_quartiles() -> None:
 
 def test_gradients_are_seeded_and_differ() -> None:
     first, second = Gradients(1000), Gradients(1000)
-    assert isinstance(first[0], torch.Tensor)
-    assert all(torch.equal(first[i], second[i + GRADIENTS]) for i in range(GRADIENTS))
+    assert all(np.array_equal(first[i], second[i + GRADIENTS]) for i in range(GRADIENTS))
     assert len({float(first[i][0]) for i in range(GRADIENTS)}) == GRADIENTS
 
 
@@ -130,7 +129,7 @@ def test_what_is_decoded_is_what_the_last_steps_sent(config: str) -> None:
     assert measured.warm_up == WARM_UP_STEPS
     if measured.collective == "allgather":
         pairs = [(gradients[i] + gradients[i + 1]) / 2 for i in range(GRADIENTS)]
-        assert any(torch.allclose(gradients.result, pair) for pair in pairs)
+        assert any(np.allclose(gradients.result, pair) for pair in pairs)
     else:
         assert measured.collective == "allreduce"
 
