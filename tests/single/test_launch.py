@@ -17,7 +17,8 @@ from hvd_compress.launch import Launcher, LaunchError, run_workers, started_work
 
 LAUNCHERS = get_args(Launcher)
 RANK = "(os.environ.get('OMPI_COMM_WORLD_RANK') or os.environ['HOROVOD_RANK'])"
-PRINT_RANK = f"import os; print('rank', {RANK})"
+# In one piece: mpirun mixes what ranks write in several.
+PRINT_RANK = f"import os; os.write(1, ('rank ' + {RANK} + '\\n').encode())"
 # Starts a grandchild in a session of its own, as launchers do, and never ends by itself.
 NEVER_ENDS = """
 import os, pathlib, subprocess, sys, time
