@@ -53,8 +53,10 @@ class NativeKernels(NativeLevels):
         return super().all_finite(x) if values is None else self.from_numpy(np.array(kernels.all_finite(values)))
 
     def take(self, x: Array, indices: Array) -> Array:
-        places, values = self.view(indices, "int64"), self.view(x, self.dtype(x))
-        if values is None or places is None or values.dtype not in (np.float32, np.int64) or places.ndim != 1:
+        dtype = self.dtype(x)
+        values = self.view(x, dtype) if dtype in ("float32", "int64") else None
+        places = self.view(indices, "int64")
+        if values is None or places is None or places.ndim != 1:
             return super().take(x, indices)  # type: ignore[safe-super]
         return self.from_numpy(kernels.take(values, places))
 

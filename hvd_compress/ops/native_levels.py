@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,13 +21,13 @@ _MOST_BITS = 57
 class NativeLevels(Kernels):
     """What the kernels do for the bodies of `Packing` and `Levels`."""
 
+    @abstractmethod
     def as_numpy(self, x: Array) -> np.ndarray[Any, Any]:
         """The same memory as a NumPy array."""
-        raise NotImplementedError
 
+    @abstractmethod
     def from_numpy(self, x: np.ndarray[Any, Any]) -> Array:
         """The same memory as an array of the backend."""
-        raise NotImplementedError
 
     def view(self, x: Array, dtype: str = "float32") -> np.ndarray[Any, Any] | None:
         """A contiguous array of that dtype as NumPy's, None for others."""

@@ -374,6 +374,12 @@ def test_tensors_of_torch_share_their_memory() -> None:
     assert ops.largest(x, 3).tolist() == [97, 98, 99]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.uint8], ids=str)
+def test_entries_of_other_dtypes_are_taken_by_torch(dtype: torch.dtype) -> None:
+    x = torch.arange(10).to(dtype)
+    assert ops_for(x).take(x, torch.tensor([3, 1])).tolist() == [3, 1]
+
+
 def test_what_was_asked_for_is_what_runs() -> None:
     assert native.kernels.isa() in INSTRUCTION_SETS
     assert native.kernels.isa() == os.environ.get("HVD_COMPRESS_ISA", native.kernels.isa())
