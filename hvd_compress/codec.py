@@ -119,6 +119,18 @@ class Payload(NamedTuple):
         return sum(ops.length(indices) for indices in groups)
 
 
+class Addends(NamedTuple):
+    """The sum ``x + decay * residual`` of float32 arrays, each product and sum rounded.
+
+    It may overwrite `out`; if that is `residual` itself, then only where every sum is finite.
+    """
+
+    x: Array
+    residual: Array
+    decay: float
+    out: Array | None = None
+
+
 class Codec(ABC):
     """A compression algorithm, written once over the array operations of every framework.
 
@@ -223,6 +235,13 @@ class Codec(ABC):
         state : mapping
             The new state; the old one itself when the input was not finite.
         """
+
+    def encode_sum(
+        self, ops: Kernels, addends: Addends, state: State, site: Site, out: State | None = None
+    ) -> tuple[Payload, State, Array]:
+        """`encode` what error feedback has summed up; return that sum, too."""
+        total = ops.accumulate(*addends)
+        return *self.encode(ops, total, state, site, out), total
 
     @abstractmethod
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:

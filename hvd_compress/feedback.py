@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, State, TensorSpec
+from hvd_compress.codec import NONFINITE, Addends, Array, Codec, Feedback, Payload, State, TensorSpec
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, nested, real
@@ -78,8 +78,8 @@ class ErrorFeedback(Wrapper):
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
         room = None if out is None else out["residual"]
-        total = ops.accumulate(ops.float32(x), state["residual"], self.decay, room)
-        payload, inner_state = self.inner.encode(ops, total, state, site, out)
+        addends = Addends(ops.float32(x), state["residual"], self.decay, room)
+        payload, inner_state, total = self.inner.encode_sum(ops, addends, state, site, out)
         spec = TensorSpec(ops.shape(x), "float32")
         return payload, ops.cond(
             ops.equal(payload.flag, NONFINITE),

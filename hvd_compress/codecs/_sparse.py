@@ -6,13 +6,21 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from hvd_compress.codec import Array, Codec, Payload, Reduction, TensorSpec
+from hvd_compress.codec import Addends, Array, Codec, Payload, Reduction, State, TensorSpec
 from hvd_compress.generator import Site
 from hvd_compress.indices import decode_indices, encode_indices, index_nbytes
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.wire import flag_of
 
-__all__ = ["VALUE_NBYTES", "Sparsifier", "kept_count", "pack_entries", "sparse_nbytes", "unpack_entries"]
+__all__ = [
+    "VALUE_NBYTES",
+    "LargestSparsifier",
+    "Sparsifier",
+    "kept_count",
+    "pack_entries",
+    "sparse_nbytes",
+    "unpack_entries",
+]
 
 VALUE_NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
@@ -91,3 +99,25 @@ class Sparsifier(Codec):
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
         return (self.kept(spec.numel),)
+
+
+class LargestSparsifier(Sparsifier):
+    """A sparsifier that sends the entries of largest magnitude."""
+
+    @abstractmethod
+    def pack(self, ops: Kernels, x: Array, indices: Array, site: Site) -> Payload:
+        """Payload of the entries of float32 `x` at rising `indices`."""
+
+    def encode(
+        self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
+    ) -> tuple[Payload, State]:
+        # inf and NaN have the largest magnitude bits: they are among the entries that are looked at, if any is.
+        x = ops.float32(x)
+        return self.pack(ops, x, ops.largest(x, self.kept(ops.shape(x)[0])), site), state
+
+    def encode_sum(
+        self, ops: Kernels, addends: Addends, state: State, site: Site, out: State | None = None
+    ) -> tuple[Payload, State, Array]:
+        x, residual, decay, room = addends
+        total, indices = ops.accumulate_largest(x, residual, decay, self.kept(ops.shape(x)[0]), room)
+        return self.pack(ops, total, indices, site), state, total

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hvd_compress.budget import count_magnitudes
-from hvd_compress.codec import EMPTY, NONFINITE, Array, Feedback, Payload, State, TensorSpec
-from hvd_compress.codecs._sparse import Sparsifier, pack_entries, sparse_nbytes, unpack_entries
+from hvd_compress.codec import EMPTY, NONFINITE, Array, Feedback, Payload, TensorSpec
+from hvd_compress.codecs._sparse import LargestSparsifier, pack_entries, sparse_nbytes, unpack_entries
 from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS
 from hvd_compress.ops.kernels import Kernels
@@ -18,7 +18,7 @@ __all__ = ["TopK"]
 
 @register("topk")
 @dataclass(frozen=True)
-class TopK(Sparsifier):
+class TopK(LargestSparsifier):
     """Keep the entries of largest magnitude; of equal ones the smaller index wins.
 
     References
@@ -63,18 +63,13 @@ class TopK(Sparsifier):
     def feedback(self) -> Feedback:
         return Feedback.USUAL
 
-    def encode(
-        self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
-    ) -> tuple[Payload, State]:
-        x = ops.float32(x)
-        # inf and NaN have the largest magnitude bits: they are among the entries that are looked at, if any is.
-        indices = ops.largest(x, self.kept(ops.shape(x)[0]))
+    def pack(self, ops: Kernels, x: Array, indices: Array, site: Site) -> Payload:
         payload = pack_entries(ops, x, indices, self.value_dtype, self.index_codec)
         if self.entries_kept == 0:
             payload = payload._replace(flag=ops.where(ops.all_finite(x), EMPTY, NONFINITE))
         if self.shared_every and site.step % self.shared_every == 0:
             payload = payload._replace(magnitudes=count_magnitudes(ops, x))
-        return payload, state
+        return payload
 
     def kept(self, n: int) -> int:
         return super().kept(n) if self.entries_kept is None else self.entries_kept

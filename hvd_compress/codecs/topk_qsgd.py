@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import Array, Feedback, Payload, State, TensorSpec
+from hvd_compress.codec import Array, Feedback, Payload, TensorSpec
 from hvd_compress.codecs._fitted import fitted_nbytes, quantise_fitted, restore_fitted
-from hvd_compress.codecs._sparse import Sparsifier
+from hvd_compress.codecs._sparse import LargestSparsifier
 from hvd_compress.codecs.qsgd import QSGD
 from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS, decode_indices, encode_indices, index_nbytes
@@ -19,7 +19,7 @@ __all__ = ["TopKQSGD"]
 
 @register("topk_qsgd")
 @dataclass(frozen=True)
-class TopKQSGD(Sparsifier):
+class TopKQSGD(LargestSparsifier):
     """Keep the entries of largest magnitude and round them with QSGD; error feedback makes up for both losses.
 
     References
@@ -71,21 +71,14 @@ class TopKQSGD(Sparsifier):
     def _quantiser(self) -> QSGD:
         return QSGD(bits=self.bits, bucket_size=self.bucket_size, rounding=self.rounding, seed=self.seed)
 
-    def encode(
-        self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
-    ) -> tuple[Payload, State]:
-        x = ops.float32(x)
-        n = ops.shape(x)[0]
-        k = self.kept(n)
-        indices = ops.largest(x, k)
+    def pack(self, ops: Kernels, x: Array, indices: Array, site: Site) -> Payload:
+        (n,), (k,) = ops.shape(x), ops.shape(indices)
         values = ops.take(x, indices)
         if self.grid == "fitted":
             (scales, codes), flag = quantise_fitted(ops, values, self.bits, self.bucket_size)
         else:
             (scales, codes), flag = self._quantiser.quantise(ops, values, indices, site)
-        return Payload(
-            (scales, encode_indices(ops, indices, n, k, self.index_codec), codes), flag, (k,), indices
-        ), state
+        return Payload((scales, encode_indices(ops, indices, n, k, self.index_codec), codes), flag, (k,), indices)
 
     def entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
         scales, indices, codes = payload.parts

@@ -44,6 +44,19 @@ Indices largest_indices(const Floats& x, std::size_t k) {
     return indices;
 }
 
+Indices accumulated_largest(const Floats& x, Floats residual, float decay, std::size_t k) {
+    const std::size_t n = size_of(x);
+    same_size(x, residual);
+    require(k > 0 && k <= n && n <= UINT32_MAX, "k must be at least 1 and at most n, and n below 2**32");
+    Indices indices = new_array<std::int64_t>(k);
+    std::int64_t* to = indices.mutable_data();
+    const float* a = x.data();
+    float* e = residual.mutable_data();
+    py::gil_scoped_release release;
+    accumulate_largest(a, e, decay, n, k, to);
+    return indices;
+}
+
 std::size_t counted(const Floats& x, std::uint32_t least) {
     const float* a = x.data();
     const std::size_t n = size_of(x);
@@ -149,6 +162,7 @@ void define_selection(py::module_& module) {
     const auto array = [] { return py::arg().noconvert(); };
     module.def("count_magnitudes", &count_magnitudes, array(), py::arg(), py::arg());
     module.def("largest", &largest_indices, array(), py::arg());
+    module.def("accumulate_largest", &accumulated_largest, array(), array(), py::arg(), py::arg());
     module.def("at_least", &indices_at_least, array(), py::arg(), py::arg());
     module.def("count_at_least", &counted, array(), py::arg());
     module.def("take", &take_entries<float>, array(), array());

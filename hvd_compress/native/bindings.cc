@@ -58,14 +58,6 @@ void from_halves(const Array<std::uint16_t>& x, Floats out) {
     in_parts(n, [&](std::size_t at, std::size_t size) { kernels().from_half(from + at, to + at, size); });
 }
 
-// Whether good(begin, size) holds for all parts of n entries.
-template <typename Good>
-bool in_all_parts(std::size_t n, const Good& good) {
-    std::vector<char> each(parts_of(n), 1);
-    in_parts(n, [&](std::size_t at, std::size_t size) { each[at / kPart] = good(at, size); });
-    return std::all_of(each.begin(), each.end(), [](char one) { return one; });
-}
-
 bool all_finite(const Floats& x) {
     const float* a = x.data();
     const std::size_t n = size_of(x);
@@ -73,21 +65,17 @@ bool all_finite(const Floats& x) {
     return in_all_parts(n, [=](std::size_t at, std::size_t size) { return kernels().all_finite(a + at, size); });
 }
 
-// residual = x + decay * residual, unless a sum is not finite; returns whether it was done.
-bool accumulate(const Floats& x, Floats residual, float decay) {
-    same_size(x, residual);
-    const float* a = x.data();
-    float* e = residual.mutable_data();
+// Whether all of x + decay * y are finite.
+bool sums_finite(const Floats& x, const Floats& y, float decay) {
+    same_size(x, y);
+    const float *a = x.data(), *b = y.data();
     const std::size_t n = size_of(x);
     py::gil_scoped_release release;
-    const bool finite = in_all_parts(
-        n, [=](std::size_t at, std::size_t size) { return kernels().sums_finite(a + at, e + at, decay, size); });
-    if (!finite) return false;
-    in_parts(n, [=](std::size_t at, std::size_t size) { kernels().scale_add(a + at, e + at, decay, e + at, size); });
-    return true;
+    return in_all_parts(n, [=](std::size_t at, std::size_t size) { return kernels().sums_finite(a + at, b + at, decay, size); });
 }
 
-// The same for DGC's momentum and velocity, from arrays that may be those written to.
+// New momentum and velocity of DGC, from arrays that may be those written to; with `check` only if all are finite, and returns
+// whether it was done.
 bool add_momentum(const Floats& x, const Floats& momentum, const Floats& velocity, float m, bool nesterov, Floats out_momentum,
                   Floats out_velocity, bool check) {
     for (const Floats* other : {&momentum, &velocity, &std::as_const(out_momentum), &std::as_const(out_velocity)})
@@ -127,7 +115,7 @@ void define_elementwise(py::module_& module) {
     module.def("to_half", &to_halves, array(), array());
     module.def("from_half", &from_halves, array(), array());
     module.def("all_finite", &all_finite, array());
-    module.def("accumulate", &accumulate, array(), array(), py::arg());
+    module.def("sums_finite", &sums_finite, array(), array(), py::arg());
     module.def("add_momentum", &add_momentum, array(), array(), array(), py::arg(), py::arg(), array(), array(), py::arg());
     module.def("check_word", &check_word, array());
 }

@@ -13,6 +13,9 @@ namespace {
 constexpr std::size_t kBlock = 4096;
 static_assert(kPart % kBlock == 0);
 
+// Entries of an array that no cache near a core holds.
+constexpr std::size_t kLarge = std::size_t{1} << 20;
+
 // Adds the entries with indices in [begin, begin + size) to out[0], ..., from `next` on, and moves it.
 bool add_range(float* out, std::size_t begin, std::size_t size, const Sent& sent, std::size_t& next) {
     const std::int64_t end = static_cast<std::int64_t>(begin + size);
@@ -61,6 +64,8 @@ bool scatter_add(float* x, std::size_t n, const Sent& sent) {
 }
 
 bool sum_entries(float* x, std::size_t n, const std::vector<Sent>& all, bool fresh, float factor) {
+    // Whatever reads a large sum finds little of it in a cache anyway, and so the old one need not be loaded.
+    const bool past_caches = fresh && n >= kLarge;
     std::atomic<bool> good{true};
     std::atomic<std::size_t> added{0};
     in_parts(n, [&](std::size_t start, std::size_t length) {
@@ -72,7 +77,8 @@ bool sum_entries(float* x, std::size_t n, const std::vector<Sent>& all, bool fre
         const std::vector<std::size_t> first = next;
         for (std::size_t begin = start; begin < start + length; begin += kBlock) {
             const std::size_t size = std::min(kBlock, start + length - begin);
-            float* out = x + begin;
+            alignas(64) static thread_local float room[kBlock];
+            float* out = past_caches ? room : x + begin;
             if (fresh) std::fill(out, out + size, 0.0f);
             for (std::size_t place = 0; place < all.size(); ++place) {
                 if (!add_range(out, begin, size, all[place], next[place])) {
@@ -80,7 +86,10 @@ bool sum_entries(float* x, std::size_t n, const std::vector<Sent>& all, bool fre
                     return;
                 }
             }
-            if (factor != 1.0f) kernels().scale(out, factor, out, size);
+            if (past_caches)
+                kernels().stream(out, factor, x + begin, size);
+            else if (factor != 1.0f)
+                kernels().scale(out, factor, out, size);
         }
         for (std::size_t place = 0; place < all.size(); ++place) added += next[place] - first[place];
     });

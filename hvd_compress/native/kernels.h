@@ -51,6 +51,8 @@ struct Kernels {
     void (*subtract)(const float* x, const float* y, float* out, std::size_t n);
     // out[i] = x[i] * factor
     void (*scale)(const float* x, float factor, float* out, std::size_t n);
+    // The same, past the caches: for an array that is larger than they are.
+    void (*stream)(const float* x, float factor, float* out, std::size_t n);
     // float16 and back, rounded half to even.
     void (*to_half)(const float* x, std::uint16_t* out, std::size_t n);
     void (*from_half)(const std::uint16_t* x, float* out, std::size_t n);
@@ -63,6 +65,9 @@ struct Kernels {
     // Writes the entries with least <= bits < below, in order, from `first` on counted; returns how many. `out` has room for n + 16.
     std::size_t (*collect)(const float* x, std::size_t n, std::uint32_t first, std::uint32_t least, std::uint32_t below,
                            Entries out);
+    // scale_add to `sums`, which may be y, and `collect` of what it wrote.
+    std::size_t (*collect_sums)(const float* x, const float* y, float decay, float* sums, std::size_t n, std::uint32_t first,
+                                std::uint32_t least, std::uint32_t below, Entries out);
     // Sum of (2i+1) * words[i] mod 2**32, i counted from `first` on.
     std::uint32_t (*check_word)(const std::uint32_t* words, std::size_t n, std::uint64_t first);
     // Bits of the largest magnitude.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 namespace hvd_compress {
 
@@ -25,6 +26,14 @@ void in_parts(std::size_t n, const Loop& loop) {
         const std::size_t begin = part * kPart;
         loop(begin, std::min(kPart, n - begin));
     });
+}
+
+// Whether good(begin, size) holds for all parts of n entries.
+template <typename Good>
+bool in_all_parts(std::size_t n, const Good& good) {
+    std::vector<char> each(parts_of(n), 1);
+    in_parts(n, [&](std::size_t begin, std::size_t size) { each[begin / kPart] = good(begin, size); });
+    return std::all_of(each.begin(), each.end(), [](char one) { return one; });
 }
 
 }  // namespace hvd_compress

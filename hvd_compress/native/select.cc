@@ -22,19 +22,27 @@ struct Found {
 // Magnitude bits are below it.
 constexpr std::uint32_t kAll = 0x80000000;
 
-Found collect(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below = kAll) {
+// Gathers what loop(begin, size, entries) writes of each part; it returns how many.
+template <typename Loop>
+Found collect_parts(std::size_t n, const Loop& loop) {
     Found found;
     found.indices.resize(parts_of(n));
     found.bits.resize(parts_of(n));
     in_parts(n, [&](std::size_t begin, std::size_t size) {
         static thread_local std::unique_ptr<std::uint32_t[]> room(new std::uint32_t[2 * (kPart + 16)]);
         const Entries entries{room.get(), room.get() + kPart + 16};
-        const std::size_t count = kernels().collect(x + begin, size, static_cast<std::uint32_t>(begin), least, below, entries);
+        const std::size_t count = loop(begin, size, entries);
         found.indices[begin / kPart].assign(entries.indices, entries.indices + count);
         found.bits[begin / kPart].assign(entries.bits, entries.bits + count);
     });
     for (const auto& part : found.indices) found.total += part.size();
     return found;
+}
+
+Found collect(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below = kAll) {
+    return collect_parts(n, [=](std::size_t begin, std::size_t size, Entries entries) {
+        return kernels().collect(x + begin, size, static_cast<std::uint32_t>(begin), least, below, entries);
+    });
 }
 
 std::uint32_t bits_of(float x) {
@@ -43,8 +51,9 @@ std::uint32_t bits_of(float x) {
     return bits & 0x7FFFFFFF;
 }
 
-// A bound that at least k magnitudes most likely reach, and not many more.
-std::uint32_t likely_bound(const float* x, std::size_t n, std::size_t k) {
+// A bound that at least k magnitudes of value(0), ..., value(n - 1) most likely reach, and not many more.
+template <typename Value>
+std::uint32_t likely_bound(const Value& value, std::size_t n, std::size_t k) {
     // A larger tensor can afford more of them.
     const std::size_t sample_size = n >= std::size_t{1} << 22 ? 1 << 14 : 1 << 11;
     if (n < 4 * k || n <= 2 * sample_size) return 0;
@@ -52,7 +61,7 @@ std::uint32_t likely_bound(const float* x, std::size_t n, std::size_t k) {
     std::vector<std::uint32_t> sample(sample_size);
     for (std::size_t i = 0; i < sample_size; ++i) {
         // Not one stride: entries of a column would repeat.
-        sample[i] = bits_of(x[i * stride + (i * 2654435761u) % stride]);
+        sample[i] = bits_of(value(i * stride + (i * 2654435761u) % stride));
     }
     const double expected = static_cast<double>(k) / static_cast<double>(n) * static_cast<double>(sample_size);
     const double rank = expected + 5.0 * std::sqrt(expected) + 16.0;
@@ -97,6 +106,24 @@ Threshold counted_threshold(const Found& found, std::size_t k) {
     return {static_cast<std::uint32_t>(bin << kShift | low), above};
 }
 
+// Writes the indices of the k largest, rising.
+void write_largest(const Found& found, std::size_t k, std::int64_t* indices) {
+    constexpr std::size_t kFew = 1 << 15;
+    const Threshold threshold = found.total < kFew ? sorted_threshold(found, k) : counted_threshold(found, k);
+    std::size_t ties = k - threshold.above;
+    for (std::size_t part = 0; part < found.bits.size(); ++part) {
+        for (std::size_t i = 0; i < found.bits[part].size(); ++i) {
+            const std::uint32_t bits = found.bits[part][i];
+            if (bits < threshold.bits) continue;
+            if (bits == threshold.bits) {
+                if (ties == 0) continue;
+                --ties;
+            }
+            *indices++ = found.indices[part][i];
+        }
+    }
+}
+
 }  // namespace
 
 void at_least(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below,
@@ -114,23 +141,21 @@ std::size_t count_at_least(const float* x, std::size_t n, std::uint32_t least) {
 
 void largest(const float* x, std::size_t n, std::size_t k, std::int64_t* indices) {
     if (k == 0) return;
-    Found found = collect(x, n, likely_bound(x, n, k));
+    Found found = collect(x, n, likely_bound([=](std::size_t i) { return x[i]; }, n, k));
     // The sample was unlucky.
     if (found.total < k) found = collect(x, n, 0);
-    constexpr std::size_t kFew = 1 << 15;
-    const Threshold threshold = found.total < kFew ? sorted_threshold(found, k) : counted_threshold(found, k);
-    std::size_t ties = k - threshold.above;
-    for (std::size_t part = 0; part < found.bits.size(); ++part) {
-        for (std::size_t i = 0; i < found.bits[part].size(); ++i) {
-            const std::uint32_t bits = found.bits[part][i];
-            if (bits < threshold.bits) continue;
-            if (bits == threshold.bits) {
-                if (ties == 0) continue;
-                --ties;
-            }
-            *indices++ = found.indices[part][i];
-        }
-    }
+    write_largest(found, k, indices);
+}
+
+void accumulate_largest(const float* x, float* residual, float decay, std::size_t n, std::size_t k, std::int64_t* indices) {
+    const auto sum = [=](std::size_t i) { return x[i] + decay * residual[i]; };
+    const std::uint32_t least = likely_bound(sum, n, k);
+    Found found = collect_parts(n, [=](std::size_t begin, std::size_t size, Entries entries) {
+        float* sums = residual + begin;
+        return kernels().collect_sums(x + begin, sums, decay, sums, size, static_cast<std::uint32_t>(begin), least, kAll, entries);
+    });
+    if (found.total < k) found = collect(residual, n, 0);
+    write_largest(found, k, indices);
 }
 
 }  // namespace hvd_compress

@@ -16,4 +16,7 @@ std::size_t count_at_least(const float* x, std::size_t n, std::uint32_t least);
 // Rising indices of the k largest magnitudes, k <= n < 2**32; of equal ones the smaller index wins.
 void largest(const float* x, std::size_t n, std::size_t k, std::int64_t* indices);
 
+// residual = x + decay * residual, of which no sum may be non-finite, and `largest` of these sums, k > 0.
+void accumulate_largest(const float* x, float* residual, float decay, std::size_t n, std::size_t k, std::int64_t* indices);
+
 }  // namespace hvd_compress

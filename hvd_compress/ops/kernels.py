@@ -54,6 +54,13 @@ class Kernels(Levels):
         """
         return self.scale_add(x, residual, decay, None if out is residual else out)
 
+    def accumulate_largest(
+        self, x: Array, residual: Array, decay: float, k: int, out: Array | None = None
+    ) -> tuple[Array, Array]:
+        """`accumulate`, and the rising indices of the `k` largest magnitudes of its sums."""
+        total = self.accumulate(x, residual, decay, out)
+        return total, self.largest(total, k)
+
     def momentum(self, x: Array, momentum: Array, factor: float, nesterov: bool, out: Array | None = None) -> Array:
         """``factor * momentum + x``, with Nesterov ``factor * (momentum + x)``; each product and sum rounded."""
         if nesterov:

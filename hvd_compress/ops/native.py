@@ -125,9 +125,19 @@ class NativeKernels(NativeLevels):
 
     def accumulate(self, x: Array, residual: Array, decay: float, out: Array | None = None) -> Array:
         arrays = self.views(x, residual)
-        if arrays is None or out is not residual or not kernels.accumulate(*arrays, decay):
+        if arrays is None or out is not residual or not kernels.sums_finite(*arrays, decay):
             return super().accumulate(x, residual, decay, out)
-        return residual
+        return self.scale_add(x, residual, decay, residual)
+
+    def accumulate_largest(
+        self, x: Array, residual: Array, decay: float, k: int, out: Array | None = None
+    ) -> tuple[Array, Array]:
+        arrays = self.views(x, residual)
+        if arrays is None or out is not residual or k == 0 or arrays[0].size >= 2**32:
+            return super().accumulate_largest(x, residual, decay, k, out)
+        if not kernels.sums_finite(*arrays, decay):
+            return super().accumulate_largest(x, residual, decay, k, out)
+        return residual, self.from_numpy(kernels.accumulate_largest(*arrays, decay, k))
 
     def add_momentum(
         self,

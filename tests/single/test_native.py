@@ -181,6 +181,34 @@ def test_accumulate_in_place(ops: NativeKernels, x: np.ndarray[Any, Any], decay:
         same(kept, before)
 
 
+@every_array
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+def test_accumulate_largest_in_place(ops: NativeKernels, x: np.ndarray[Any, Any], decay: float) -> None:
+    x = np.ascontiguousarray(x).reshape(-1)
+    before = np.ascontiguousarray(x[::-1])
+    for k in sorted({0, min(1, x.size), x.size // 100, x.size // 3, x.size}):
+        residual = before.copy()
+        total, indices = ops.accumulate_largest(x, residual, decay, k, residual)
+        assert total is residual
+        same((total, indices), PLAIN.accumulate_largest(x, before, decay, k))
+    if x.size:
+        damaged, kept = x.copy(), before.copy()
+        damaged[-1] = np.nan
+        total, indices = ops.accumulate_largest(damaged, kept, decay, 1, kept)
+        assert indices.tolist() == [x.size - 1]
+        assert total is not kept
+        same(kept, before)
+
+
+def test_accumulate_largest_where_the_sample_misleads(ops: NativeKernels) -> None:
+    x = np.ones(1_000_000, np.float32)
+    residual = np.zeros_like(x)
+    residual[-5000:] = np.arange(5000) + 2
+    for k in (1, 4999, 5001, 20_000):
+        kept = residual.copy()
+        same(ops.accumulate_largest(x, kept, 1.0, k, kept), PLAIN.accumulate_largest(x, residual, 1.0, k))
+
+
 def test_a_sum_that_overflows_leaves_the_residual_alone(ops: NativeKernels) -> None:
     x = np.full(100_000, 3e38, np.float32)
     kept = np.zeros(100_000, np.float32)
@@ -216,7 +244,7 @@ def some_indices(n: int, k: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.sort(np.random.default_rng(seed).choice(n, k, replace=False)).astype(np.int64)
 
 
-@pytest.mark.parametrize("n", [1, 100, 5000, 300_001])
+@pytest.mark.parametrize("n", [1, 100, 5000, 300_001, 2**20 + 3])
 def test_entries_are_taken_added_and_summed(ops: NativeKernels, n: int) -> None:
     x = values(n)
     rows = [(some_indices(n, min(n, k), k), values(min(n, k), k)) for k in (1, n // 3, 2 * n // 3, n, 0)]
@@ -230,6 +258,9 @@ def test_entries_are_taken_added_and_summed(ops: NativeKernels, n: int) -> None:
         scale = np.array([factor], np.float32)
         same(ops.sum_entries(iter(rows), scale, x.copy()), PLAIN.sum_entries(rows, scale, x.copy()))
         same(ops.sum_entries([], scale, x.copy()), np.zeros_like(x))
+        # Not where vectors may be stored past the caches.
+        room = np.empty(n + 1, np.float32)[1:]
+        same(ops.sum_entries(iter(rows), scale, room), PLAIN.sum_entries(rows, scale, x.copy()))
     parts = [some_indices(n, n // 3, 5), some_indices(n, n // 3, 6)]
     assert bool(ops.are_distinct(parts, n)) == bool(PLAIN.are_distinct(parts, n)) == (n == 1)
     assert ops.are_distinct([np.arange(0, n, 2), np.arange(1, n, 2)], n)
