@@ -178,6 +178,8 @@ class Session:
         self.check_loaded(key, codec, spec)
         saved = self._loaded[key]
         state = {name: ops.assign(array, saved["state"][name]) for name, array in state.items()}
+        for name, array in state.items():
+            ops.require(ops.all_finite(array), f"the saved {name} holds inf or NaN")
         scale, saved_scale = self._scale or 1.0, saved["loss_scale"] or 1.0
         return state if scale == saved_scale else codec.rescale(state, scale / saved_scale)
 

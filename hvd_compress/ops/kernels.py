@@ -50,7 +50,8 @@ class Kernels(Levels):
     def accumulate(self, x: Array, residual: Array, decay: float, out: Array | None = None) -> Array:
         """``x + decay * residual`` of float32 arrays, each product and sum rounded.
 
-        May overwrite `out`; if that is `residual` itself, then only where every sum is finite.
+        `residual` is finite, `decay` in [0, 1]. May overwrite `out`; if that is `residual` itself, then only where
+        every sum is finite.
         """
         return self.scale_add(x, residual, decay, None if out is residual else out)
 

@@ -20,6 +20,15 @@ __all__ = ["NativeKernels"]
 _BATCH = 8
 """Payloads of sparse entries that are decoded before they are added, for the sake of memory."""
 
+_HALF_STEP = int(np.float32(2.0**103).view(np.int32))
+"""Magnitude bits of half the distance between the two largest numbers of float32."""
+
+
+def _sums_finite(x: Array, residual: Array, decay: float) -> bool:
+    """Whether all of ``x + decay * residual`` are finite, where all of `residual` are and `decay` is at most 1."""
+    # Less than half a step added to the largest number gives that number: most often `x` alone need be read.
+    return kernels.count_at_least(x, _HALF_STEP) == 0 or bool(kernels.sums_finite(x, residual, decay))
+
 
 class NativeKernels(NativeLevels):
     """Comes before the class of a backend whose arrays share memory with NumPy's."""
@@ -125,7 +134,7 @@ class NativeKernels(NativeLevels):
 
     def accumulate(self, x: Array, residual: Array, decay: float, out: Array | None = None) -> Array:
         arrays = self.views(x, residual)
-        if arrays is None or out is not residual or not kernels.sums_finite(*arrays, decay):
+        if arrays is None or out is not residual or not _sums_finite(*arrays, decay):
             return super().accumulate(x, residual, decay, out)
         return self.scale_add(x, residual, decay, residual)
 
@@ -135,7 +144,7 @@ class NativeKernels(NativeLevels):
         arrays = self.views(x, residual)
         if arrays is None or out is not residual or k == 0 or arrays[0].size >= 2**32:
             return super().accumulate_largest(x, residual, decay, k, out)
-        if not kernels.sums_finite(*arrays, decay):
+        if not _sums_finite(*arrays, decay):
             return super().accumulate_largest(x, residual, decay, k, out)
         return residual, self.from_numpy(kernels.accumulate_largest(*arrays, decay, k))
 

@@ -218,6 +218,20 @@ def test_a_sum_that_overflows_leaves_the_residual_alone(ops: NativeKernels) -> N
     same(kept, before)
 
 
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+def test_sums_at_the_edge_of_float32(ops: NativeKernels, decay: float) -> None:
+    most, half_step = np.finfo(np.float32).max, np.float32(2.0**103)
+    for x in (np.nextafter(half_step, np.float32(0)), half_step, np.nextafter(half_step, most), most):
+        for sign in (1, -1):
+            gradient, before = np.full(1000, sign * x, np.float32), np.full(1000, sign * most, np.float32)
+            kept = before.copy()
+            total = ops.accumulate(gradient, kept, decay, kept)
+            same(total, PLAIN.accumulate(gradient, before, decay))
+            finite = bool(np.isfinite(total).all())
+            assert (total is kept) == finite
+            same(kept, total if finite else before)
+
+
 @every_array
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_add_momentum(ops: NativeKernels, x: np.ndarray[Any, Any], nesterov: bool) -> None:

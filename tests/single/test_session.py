@@ -176,6 +176,16 @@ def test_saved_state_of_another_codec_or_shape_is_refused(codec: Codec, spec: Te
         second.slot("w", codec, spec, OPS)
 
 
+def test_a_saved_state_that_is_not_finite_is_refused() -> None:
+    first, second = Session(), Session()
+    make_step(first, gradient(0))
+    saved = first.state_dict(np.copy)
+    saved["w"]["state"]["residual"][7] = np.inf
+    second.load_state_dict(saved)
+    with pytest.raises(ValueError, match="the saved residual holds inf or NaN"):
+        second.slot("w", CODEC, SPEC, OPS)
+
+
 def test_a_tensor_that_changes_its_shape_is_refused() -> None:
     session = Session()
     make_step(session, gradient(0))
