@@ -17,7 +17,7 @@ from hvd_compress.codec import (
 )
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.wire import add_payload, seal, sections_of, split_rows, tag_of, unpack, unseal
+from hvd_compress.wire import add_payload, layout_of, open_usual, seal, sections_of, split_rows, tag_of, unpack, unseal
 
 __all__ = ["Collective", "Pending", "SummingCollective", "receive", "send", "spec_of"]
 
@@ -149,6 +149,10 @@ def _combine_rows(ops: Kernels, gathered: Array, pending: Pending, factor: Array
     codec, spec, site = pending[:3]
     total = ops.zeros(spec.numel) if into is None else ops.flatten(into)
     tag = tag_of(codec, site)
+    if codec.fixed_size:
+        opened = open_usual(ops, gathered, layout_of(codec, spec), site.world_size, tag)
+        if opened is not None:
+            return codec.combine(ops, opened, spec, site, factor, total)
     rows = split_rows(ops, gathered, codec, spec, site.world_size)
     payloads = [unpack(ops, unseal(ops, row, codec, spec, tag), codec, spec) for row in rows]
 

@@ -58,8 +58,8 @@ class Stats:
     ----------
     steps : int
         Steps counted.
-    step, total : Counts
-        Of the last step; of all steps.
+    step : Counts
+        Of the last step.
     tensors : dict
         Tensor name -> Counts over all steps.
     compressed : Counts
@@ -70,10 +70,17 @@ class Stats:
 
     steps: int = 0
     step: Counts = field(default_factory=Counts)
-    total: Counts = field(default_factory=Counts)
     compressed: Counts = field(default_factory=Counts)
     tensors: dict[str, Counts] = field(default_factory=dict)
     state_nbytes: int = 0
+
+    @property
+    def total(self) -> Counts:
+        """Over all steps and tensors."""
+        total = Counts()
+        for counts in self.tensors.values():
+            total.add(counts)
+        return total
 
     def begin_step(self) -> None:
         """Start counting a new step."""
@@ -83,8 +90,9 @@ class Stats:
     def add(self, tensor: str, counts: Counts, compressed: bool) -> None:
         """Count something that happened to a tensor in this step."""
         self.step.add(counts)
-        self.total.add(counts)
-        self.tensors.setdefault(tensor, Counts()).add(counts)
+        if tensor not in self.tensors:
+            self.tensors[tensor] = Counts()
+        self.tensors[tensor].add(counts)
         if compressed:
             self.compressed.add(counts)
 

@@ -13,15 +13,21 @@ import struct
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array, Codec, Payload, TensorSpec
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.ops.rows import SEAL_NBYTES
 from hvd_compress.registry import config_of
 
 __all__ = [
+    "Layout",
     "add_payload",
     "flag_of",
+    "layout_of",
+    "open_usual",
     "pack",
     "row_nbytes",
     "seal",
@@ -33,14 +39,46 @@ __all__ = [
 ]
 
 VERSION = 1
-_SEAL = 8
 _LENGTH = 8
+
+
+class Layout(NamedTuple):
+    """Where the bytes of one codec's normal payload of one tensor are.
+
+    Attributes
+    ----------
+    row_nbytes : int
+        Bytes that one rank hands to the allgather: payload, filling and seal; the most where sizes vary.
+    head : bytes
+        Version, flags and counts.
+    counts : tuple of int
+    parts : tuple of slice
+        The sections of a row, where sizes are fixed.
+    """
+
+    row_nbytes: int
+    head: bytes
+    counts: tuple[int, ...]
+    parts: tuple[slice, ...]
+
+
+@lru_cache(maxsize=4096)
+def layout_of(codec: Codec, spec: TensorSpec) -> Layout:
+    """Layout of a GATHER codec's rows for one tensor."""
+    counts, length = codec.counts(spec), 0 if codec.fixed_size else _LENGTH
+    head = _head_of(NORMAL, counts)
+    ends = list(accumulate(codec.part_nbytes(spec), initial=length + len(head)))
+    parts = tuple(slice(start, end) for start, end in pairwise(ends))
+    return Layout(-(-ends[-1] // 8) * 8 + SEAL_NBYTES, head, counts, parts)
+
+
+def _head_of(flag: int, counts: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<BBH{len(counts)}I", VERSION, flag, 0, *counts)
 
 
 def row_nbytes(codec: Codec, spec: TensorSpec) -> int:
     """Bytes that one rank hands to the allgather: payload, filling and seal; the most where sizes vary."""
-    length = 0 if codec.fixed_size else _LENGTH
-    return length + -(-codec.payload_nbytes(spec) // 8) * 8 + _SEAL
+    return layout_of(codec, spec).row_nbytes
 
 
 def flag_of(ops: Kernels, values: Array) -> Array:
@@ -52,11 +90,16 @@ def flag_of(ops: Kernels, values: Array) -> Array:
 
 def sections_of(ops: Kernels, payload: Payload) -> list[Array]:
     """Header and sections as uint8 arrays. Unless the flag is `NORMAL`, all bytes after the flag are zero."""
-    header = struct.pack(f"<H{len(payload.counts)}I", 0, *payload.counts)
-    flag = ops.reshape(ops.cast(payload.flag, "uint8"), (1,))
-    rest = [ops.constant(header, "uint8"), *payload.parts]
-    rest = ops.cond(ops.equal(payload.flag, NORMAL), lambda: rest, lambda: [part * 0 for part in rest])
-    return [ops.constant((VERSION,), "uint8"), flag, *rest]
+
+    def otherwise() -> list[Array]:
+        flag = ops.reshape(ops.cast(payload.flag, "uint8"), (1,))
+        head = ops.concat([ops.constant((VERSION,), "uint8"), flag, ops.zeros(2 + 4 * len(payload.counts), "uint8")])
+        return [head, *(part * 0 for part in payload.parts)]
+
+    def usual() -> list[Array]:
+        return [ops.constant(_head_of(NORMAL, payload.counts), "uint8"), *payload.parts]
+
+    return ops.cond(ops.equal(payload.flag, NORMAL), usual, otherwise)
 
 
 def pack(ops: Kernels, payload: Payload) -> Array:
@@ -116,14 +159,10 @@ def _tag_of(codec: Codec, name: str) -> int:
 
 def seal(ops: Kernels, sections: Sequence[Array], tag: int, fixed_size: bool = True) -> Array:
     """Make a row of the sections of a packed payload."""
-    length = sum(ops.length(section) for section in sections)
-    parts = [*sections, ops.zeros(-length % 8 + _SEAL, "uint8")]
     if not fixed_size:
-        parts.insert(0, ops.to_bytes(ops.constant((length,), "int64")))
-    row = ops.concat(parts)
-    # In place, because a payload can be large.
-    end = ops.arange(_SEAL) + (ops.length(row) - _SEAL)
-    return ops.put(row, end, _seal_of(ops, row[:-_SEAL], tag))
+        length = sum(ops.length(section) for section in sections)
+        sections = [ops.to_bytes(ops.constant((length,), "int64")), *sections]
+    return ops.seal_row(sections, tag)
 
 
 def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, world_size: int) -> list[Array]:
@@ -147,11 +186,20 @@ def split_rows(ops: Kernels, gathered: Array, codec: Codec, spec: TensorSpec, wo
         payload = ops.integer(ops.from_bytes(gathered[start : start + _LENGTH], "int64"))
         possible = (payload >= 0) & (payload <= codec.payload_nbytes(spec))
         payload = ops.require(possible, "payload was damaged on the way", payload)
-        nbytes = _LENGTH + (payload + 7) // 8 * 8 + _SEAL
+        nbytes = _LENGTH + (payload + 7) // 8 * 8 + SEAL_NBYTES
         rows.append(gathered[start : start + nbytes])
         start = start + nbytes
     ops.require(ops.equal(start, length), message)
     return rows
+
+
+def open_usual(ops: Kernels, gathered: Array, layout: Layout, world_size: int, tag: int) -> list[Payload] | None:
+    """Payloads of the ranks' rows, if a quick look shows that all are whole, normal and of fixed size."""
+    nbytes, head, counts, parts = layout
+    if not ops.rows_fit(gathered, world_size, nbytes, head, tag):
+        return None
+    rows = [gathered[nbytes * rank : nbytes * (rank + 1)] for rank in range(world_size)]
+    return [Payload(tuple([row[part] for part in parts]), NORMAL, counts) for row in rows]
 
 
 def unseal(ops: Kernels, row: Array, codec: Codec, spec: TensorSpec, tag: int) -> Array:
@@ -162,16 +210,9 @@ def unseal(ops: Kernels, row: Array, codec: Codec, spec: TensorSpec, tag: int) -
     ValueError
         If the bytes were damaged, or the sender was at another tensor, step or codec.
     """
-    body, sealed = row[:-_SEAL], row[-_SEAL:]
-    expected = _seal_of(ops, body, tag)
-    body = ops.require(ops.all(ops.equal(sealed[:4], expected[:4])), "payload was damaged on the way", body)
-    message = "payload is of another step, tensor or codec: the ranks are out of step"
-    body = ops.require(ops.all(ops.equal(sealed[4:], expected[4:])), message, body)
+    intact, same = ops.seal_fits(row, tag)
+    body = ops.require(intact, "payload was damaged on the way", row[:-SEAL_NBYTES])
+    body = ops.require(same, "payload is of another step, tensor or codec: the ranks are out of step", body)
     if codec.fixed_size:
         return body[: codec.payload_nbytes(spec)]
     return body[_LENGTH : _LENGTH + ops.integer(ops.from_bytes(body[:_LENGTH], "int64"))]
-
-
-def _seal_of(ops: Kernels, filled: Array, tag: int) -> Array:
-    check = ops.reshape(ops.check_word(ops.from_bytes(filled, "int32")), (1,))
-    return ops.to_bytes(ops.cast(ops.concat([check, ops.constant((tag,), "int64")]), "int32"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
 from hvd_compress.advice import Advice
-from hvd_compress.codec import Array, CompressionError
+from hvd_compress.codec import Array, CompressionError, TensorSpec
 from hvd_compress.codecs.none import Dense
 from hvd_compress.exchange import Collective, Pending, receive, send, spec_of
 from hvd_compress.generator import Site
@@ -77,25 +76,39 @@ class Worker:
         CompressionError
             If the gradient does not fit what is known of its tensor; the message names it.
         """
-        if session.sending(key):
-            self.stats.begin_step()
-            for name, counts in self.beside.items():
-                self.stats.add(name, counts, compressed=False)
-        with _explained(key, ops.shape(gradient), ops.dtype(gradient)):
+        self._begin(session, key)
+        try:
             spec = spec_of(ops, gradient)
-            codec = self.policy.for_tensor(key, spec)
-            self._advice.on(codec, spec, key, collective.rank, collective.world_size)
-            slot = session.slot(key, codec, spec, ops)
+            slot = self._slot(session, key, spec, ops, collective)
             site = Site(key, session.step, collective.rank, collective.world_size)
             room = session.room(slot)
             reduced, pending, state = send(slot.current, ops, gradient, slot.state, site, collective, room)
             session.update(slot, state)
             session.sharing.count(key, pending.magnitudes)
+        except (ValueError, TypeError) as error:
+            raise _explained(error, key, ops.shape(gradient), ops.dtype(gradient)) from error
         self._idle_since = perf_counter()
         nbytes = collective.sent_bytes + spec_of(ops, reduced).nbytes
         seconds = self._idle_since - start
         self._count(key, slot, Counts(spec.nbytes, nbytes, pending.entries, encode_seconds=seconds))
         return reduced, Sent(pending, slot)
+
+    def send_dense(self, session: Session, key: str, spec: TensorSpec, start: float) -> Slot | None:
+        """`send`, in short, of a tensor that is known to go as it is; None if it must pass through `send`."""
+        slot = session.slots.get(key)
+        if slot is None or type(slot.codec) is not Dense or slot.spec != spec or spec.dtype == "bfloat16":
+            return None
+        self._begin(session, key)
+        nbytes, self._idle_since = spec.nbytes, perf_counter()
+        self.stats.add(key, Counts(nbytes, nbytes, spec.numel, self._idle_since - start), compressed=False)
+        return slot
+
+    def receive_dense(self, session: Session, slot: Slot, key: str, is_finite: Callable[[], bool]) -> None:
+        """`receive`, in short, of a tensor for which `send_dense` returned its slot."""
+        now = perf_counter()
+        session.received(session.commits_late and not is_finite())
+        self.stats.add(key, Counts(wait_seconds=now - self._idle_since), compressed=False)
+        self._idle_since = perf_counter()
 
     def receive(
         self,
@@ -127,10 +140,12 @@ class Worker:
         """
         start, (pending, slot) = perf_counter(), sent
         key, spec = pending.site.name, pending.spec
-        with _explained(key, spec.shape, spec.dtype):
+        try:
             result, state = receive(ops, reduced, pending, slot.newest, collective, into)
             session.update(slot, state)
             session.received(session.commits_late and not bool(ops.all_finite(result)))
+        except (ValueError, TypeError) as error:
+            raise _explained(error, key, spec.shape, spec.dtype) from error
         end, waited = perf_counter(), collective.wait_seconds
         idle = start - self._idle_since + waited
         self._count(key, slot, Counts(wait_seconds=idle, decode_seconds=end - start - waited))
@@ -142,14 +157,24 @@ class Worker:
         nbytes = sum(session.state_nbytes for session in sessions)
         return replace(copy.deepcopy(self.stats), state_nbytes=nbytes)
 
+    def _begin(self, session: Session, key: str) -> None:
+        if session.sending(key):
+            self.stats.begin_step()
+            for name, counts in self.beside.items():
+                self.stats.add(name, counts, compressed=False)
+
+    def _slot(self, session: Session, key: str, spec: TensorSpec, ops: Kernels, collective: CountingCollective) -> Slot:
+        slot = session.slots.get(key)
+        if slot is not None and slot.spec == spec:
+            return slot
+        codec = self.policy.for_tensor(key, spec)
+        self._advice.on(codec, spec, key, collective.rank, collective.world_size)
+        return session.slot(key, codec, spec, ops)
+
     def _count(self, key: str, slot: Slot, counts: Counts) -> None:
-        self.stats.add(key, counts, not isinstance(slot.codec, Dense))
+        self.stats.add(key, counts, type(slot.codec) is not Dense)
 
 
-@contextmanager
-def _explained(key: str, shape: tuple[int, ...], dtype: str) -> Iterator[None]:
-    """Add the tensor's name, shape and dtype to a ``ValueError`` or ``TypeError``, once, at the edge."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise CompressionError(f"{key} {tuple(shape)} {dtype}: {error}") from error
+def _explained(error: Exception, key: str, shape: tuple[int, ...], dtype: str) -> CompressionError:
+    """Add the tensor's name, shape and dtype to an error, once, at the edge."""
+    return CompressionError(f"{key} {tuple(shape)} {dtype}: {error}")

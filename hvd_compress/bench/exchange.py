@@ -56,9 +56,9 @@ class Timed:
 
     def stats(self) -> Stats:
         """Return the counts so far: a snapshot."""
-        total = Counts()
-        total.add(self._counts)
-        return Stats(total=total)
+        stats = Stats()
+        stats.add("", self._counts, compressed=True)
+        return stats
 
 
 class Exchanger:

@@ -35,10 +35,10 @@ inline void same_size(const py::array& x, const py::array& y) {
 // Bytes of so many codes.
 inline std::size_t packed_size(std::size_t count, std::size_t bits) { return (count * bits + 7) / 8; }
 
-
 void define_elementwise(py::module_& module);
 void define_selection(py::module_& module);
 void define_packing(py::module_& module);
+void define_rows(py::module_& module);
 void define_quantisation(py::module_& module);
 
 }  // namespace hvd_compress

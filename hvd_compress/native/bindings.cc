@@ -94,17 +94,6 @@ bool add_momentum(const Floats& x, const Floats& momentum, const Floats& velocit
     return true;
 }
 
-std::uint32_t check_word(const Array<std::uint32_t>& words) {
-    const std::uint32_t* a = words.data();
-    const std::size_t n = size_of(words);
-    py::gil_scoped_release release;
-    std::vector<std::uint32_t> sums(parts_of(n), 0);
-    in_parts(n, [&](std::size_t at, std::size_t size) { sums[at / kPart] = kernels().check_word(a + at, size, at); });
-    std::uint32_t sum = 0;
-    for (const std::uint32_t part : sums) sum += part;
-    return sum;
-}
-
 }  // namespace
 
 void define_elementwise(py::module_& module) {
@@ -117,7 +106,6 @@ void define_elementwise(py::module_& module) {
     module.def("all_finite", &all_finite, array());
     module.def("sums_finite", &sums_finite, array(), array(), py::arg());
     module.def("add_momentum", &add_momentum, array(), array(), array(), py::arg(), py::arg(), array(), array(), py::arg());
-    module.def("check_word", &check_word, array());
 }
 
 }  // namespace hvd_compress
@@ -129,5 +117,6 @@ PYBIND11_MODULE(_kernels, module) {
     hvd_compress::define_elementwise(module);
     hvd_compress::define_selection(module);
     hvd_compress::define_packing(module);
+    hvd_compress::define_rows(module);
     hvd_compress::define_quantisation(module);
 }

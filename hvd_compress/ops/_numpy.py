@@ -48,7 +48,9 @@ class NumpyOps(Kernels):
         return x.reshape(shape)
 
     def constant(self, values: Sequence[float] | bytes, dtype: str) -> Array:
-        return np.array(list(values), dtype)
+        if isinstance(values, bytes):
+            return np.frombuffer(values, np.uint8).astype(dtype)
+        return np.array(values, dtype)
 
     def zeros(self, numel: int, dtype: str = "float32") -> Array:
         return np.zeros(numel, dtype)

@@ -16,6 +16,7 @@ from hvd_compress.ops.native import NativeKernels
 __all__ = ["TorchOps", "torch_ops"]
 
 T = TypeVar("T")
+_DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
 class TorchOps(Kernels):
@@ -30,7 +31,8 @@ class TorchOps(Kernels):
         return isinstance(x, torch.Tensor) and x.device == self.device
 
     def dtype(self, x: Array) -> str:
-        return str(x.dtype).removeprefix("torch.")
+        # A string of it takes ten times as long.
+        return _DTYPES[x.dtype]
 
     def shape(self, x: Array) -> tuple[int, ...]:
         return tuple(x.shape)

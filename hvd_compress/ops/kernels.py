@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hvd_compress.generator import MASK
 from hvd_compress.ops.base import Array
-from hvd_compress.ops.levels import Levels
+from hvd_compress.ops.rows import Rows
 
 __all__ = ["Kernels"]
 
 
-class Kernels(Levels):
+class Kernels(Rows):
     """Default bodies; overrides must return the same bits."""
 
     def float32(self, x: Array) -> Array:
@@ -107,8 +106,3 @@ class Kernels(Levels):
             halves = self.bit_and(self.cast(self.from_bytes(packed, "int16"), "int64"), 0xFFFF)
             return self.from_bytes(self.to_bytes(self.cast(self.shift_left(halves, 16), "int32")), "float32")
         return self.float32(self.from_bytes(packed, dtype))
-
-    def check_word(self, words: Array) -> Array:
-        """Sum of (2i+1) * words[i] mod 2**32 over int32 words taken as unsigned; 0-d int64."""
-        odd = self.arange(self.length(words)) * 2 + 1
-        return self.bit_and(self.sum(self.bit_and(self.cast(words, "int64"), MASK) * odd), MASK)

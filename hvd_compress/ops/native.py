@@ -5,7 +5,7 @@ What the kernels do not take, other dtypes, strides and sizes, is left to the bo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 
 import numpy as np
@@ -24,10 +24,10 @@ _HALF_STEP = int(np.float32(2.0**103).view(np.int32))
 """Magnitude bits of half the distance between the two largest numbers of float32."""
 
 
-def _sums_finite(x: Array, residual: Array, decay: float) -> bool:
-    """Whether all of ``x + decay * residual`` are finite, where all of `residual` are and `decay` is at most 1."""
-    # Less than half a step added to the largest number gives that number: most often `x` alone need be read.
-    return kernels.count_at_least(x, _HALF_STEP) == 0 or bool(kernels.sums_finite(x, residual, decay))
+def _sums_finite(addends: Sequence[Array], decay: float) -> bool:
+    """Whether all of ``x + decay * y`` are finite, where all of y are and `decay` is at most 1."""
+    # Less than half a step added to the largest number gives that number: most often x alone need be read.
+    return kernels.count_at_least(addends[0], _HALF_STEP) == 0 or bool(kernels.sums_finite(*addends, decay))
 
 
 class NativeKernels(NativeLevels):
@@ -134,7 +134,7 @@ class NativeKernels(NativeLevels):
 
     def accumulate(self, x: Array, residual: Array, decay: float, out: Array | None = None) -> Array:
         arrays = self.views(x, residual)
-        if arrays is None or out is not residual or not _sums_finite(*arrays, decay):
+        if arrays is None or out is not residual or not _sums_finite(arrays, decay):
             return super().accumulate(x, residual, decay, out)
         return self.scale_add(x, residual, decay, residual)
 
@@ -144,7 +144,7 @@ class NativeKernels(NativeLevels):
         arrays = self.views(x, residual)
         if arrays is None or out is not residual or k == 0 or arrays[0].size >= 2**32:
             return super().accumulate_largest(x, residual, decay, k, out)
-        if not _sums_finite(*arrays, decay):
+        if not _sums_finite(arrays, decay):
             return super().accumulate_largest(x, residual, decay, k, out)
         return residual, self.from_numpy(kernels.accumulate_largest(*arrays, decay, k))
 
@@ -166,11 +166,14 @@ class NativeKernels(NativeLevels):
             return room
         return super().add_momentum(x, momentum, velocity, factor, nesterov)
 
-    def check_word(self, words: Array) -> Array:
-        values = self.as_numpy(words)
-        if not values.flags.c_contiguous:
-            return super().check_word(words)
-        return self.constant((kernels.check_word(values.view(np.uint32)),), "int64").reshape(())
+    def seal_row(self, sections: Sequence[Array], tag: int) -> Array:
+        return self.from_numpy(kernels.seal_row([np.ascontiguousarray(self.as_numpy(x)) for x in sections], tag))
+
+    def seal_fits(self, row: Array, tag: int) -> tuple[Array, Array]:
+        return kernels.seal_fits(np.ascontiguousarray(self.as_numpy(row)), tag)  # type: ignore[no-any-return]
+
+    def rows_fit(self, rows: Array, count: int, nbytes: int, head: bytes, tag: int) -> bool:
+        return kernels.rows_fit(self.as_numpy(rows), count, nbytes, head, tag)  # type: ignore[no-any-return]
 
     def _room(self, x: Array, out: Array | None) -> Array:
         return self.from_numpy(np.empty(self.shape(x), np.float32)) if out is None else out

@@ -12,9 +12,10 @@ import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
 from hvd_compress.advice import refuse_momentum_twice, say_if_idle
+from hvd_compress.exchange import spec_of
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.policy import BySize
-from hvd_compress.session import Session
+from hvd_compress.session import Session, Slot
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.torch.caller import find_caller, find_optimizer
 from hvd_compress.torch.collective import HorovodCollective
@@ -33,6 +34,14 @@ class _Context(NamedTuple):
     collective: HorovodCollective
     into: torch.Tensor | None
     host: bool
+
+
+class _Plain(NamedTuple):
+    """The same of a tensor that goes as it is."""
+
+    slot: Slot
+    session: Session
+    key: str
 
 
 class Compressor(HorovodCompressor):  # type: ignore[misc]
@@ -116,12 +125,16 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if group not in self._sessions and caller.optimizer is not None:
             for settings in caller.optimizer.param_groups:
                 refuse_momentum_twice(self.policy.codec, settings)
-        session, host = self._session(group), on_host(tensor)
+        session, key, gradient = self._session(group), group.prefix + name, tensor.detach()
+        if key in session.slots and tensor.is_contiguous():
+            slot = self._worker.send_dense(session, key, spec_of(ops_for(tensor), tensor), start)
+            if slot is not None:
+                return gradient, _Plain(slot, session, key)
+        host = on_host(tensor)
         collective = HorovodCollective(caller.process_set, host)
         with torch.no_grad():
-            gradient = tensor.detach()
             array = host_array(gradient) if host else gradient
-            reduced, sent = self._worker.send(session, group.prefix + name, ops_for(array), array, collective, start)
+            reduced, sent = self._worker.send(session, key, ops_for(array), array, collective, start)
         # hvd.allreduce must leave its input alone; an optimizer takes the result over in place of the gradient.
         into = gradient if caller.optimizer is not None and tensor.dtype == torch.float32 else None
         return tensor_of(reduced), _Context(sent, session, collective, into, host)
@@ -148,6 +161,9 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         """
         if ctx is None:
             self._watch(tensor)
+            return tensor
+        if isinstance(ctx, _Plain):
+            self._worker.receive_dense(ctx.session, ctx.slot, ctx.key, lambda: bool(torch.isfinite(tensor).all()))
             return tensor
         sent, session, collective, into, host = ctx
         with torch.no_grad():

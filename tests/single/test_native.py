@@ -142,9 +142,25 @@ def test_all_finite(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_check_word(ops: NativeKernels, n: int) -> None:
-    words = np.random.default_rng(n).integers(-(2**31), 2**31, n).astype(np.int32)
-    assert int(ops.check_word(words)) == int(PLAIN.check_word(words))
+def test_sealed_rows(ops: NativeKernels, n: int) -> None:
+    generator = np.random.default_rng(n)
+    sections = [generator.integers(0, 256, size).astype(np.uint8) for size in (4, 4 * n, n % 7, 0)]
+    row = ops.seal_row(sections, 0xDEADBEEF)
+    same(row, PLAIN.seal_row(sections, 0xDEADBEEF))
+    for first in range(4):
+        moved = np.empty(row.size + 4, np.uint8)[first:][: row.size]
+        moved[:] = row
+        for tag, fits in ((0xDEADBEEF, True), (1, False)):
+            assert ops.seal_fits(moved, tag) == PLAIN.seal_fits(moved, tag) == (True, fits)
+    for place in (0, row.size - 9, row.size - 8, row.size - 5, row.size - 1):
+        damaged = row.copy()
+        damaged[place] ^= 0x40
+        expected = (place >= row.size - 4, place < row.size - 4)
+        assert ops.seal_fits(damaged, 0xDEADBEEF) == PLAIN.seal_fits(damaged, 0xDEADBEEF) == expected
+    for wrong in (row[:-1], row[:4]):
+        for seal_fits in (ops.seal_fits, PLAIN.seal_fits):
+            with pytest.raises(ValueError, match=r"seal|size|shape|broadcast"):
+                seal_fits(wrong, 0)
 
 
 @every_array
