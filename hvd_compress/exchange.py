@@ -48,6 +48,7 @@ class Pending(NamedTuple):
     spec: TensorSpec
     site: Site
     handle: Any
+    tag: int
     magnitudes: Array = None
     entries: int = 0
 
@@ -90,12 +91,14 @@ def send(
     spec, codec = spec_of(ops, x), codec.at_step(site.step)
     with ops.quiet():
         payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
-    pending = Pending(codec, spec, site, None, payload.magnitudes, payload.kept_entries(ops, spec.numel))
+    tag = tag_of(codec, site)
     if codec.reduction is Reduction.SUM:
-        return _poisoned(ops, payload), pending, state
-    row = seal(ops, sections_of(ops, payload), tag_of(codec, site), codec.fixed_size)
-    handle = collective.allgather(row, site.name)
-    return ops.constant((1.0,), "float32"), pending._replace(handle=handle), state
+        reduced, handle = _poisoned(ops, payload), None
+    else:
+        row = seal(ops, sections_of(ops, payload), tag, codec.fixed_size)
+        reduced, handle = ops.constant((1.0,), "float32"), collective.allgather(row, site.name)
+    entries = payload.kept_entries(ops, spec.numel)
+    return reduced, Pending(codec, spec, site, handle, tag, payload.magnitudes, entries), state
 
 
 def receive(
@@ -124,7 +127,7 @@ def receive(
     ValueError
         If a payload was damaged or belongs elsewhere.
     """
-    codec, spec, site, handle = pending[:4]
+    codec, spec, site, handle, *_ = pending
     with ops.quiet():
         if handle is None:
             payload = Payload((ops.flatten(reduced),))
@@ -146,9 +149,8 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
 
 
 def _combine_rows(ops: Kernels, gathered: Array, pending: Pending, factor: Array, into: Array | None) -> Array:
-    codec, spec, site = pending[:3]
+    codec, spec, site, _, tag, *_ = pending
     total = ops.zeros(spec.numel) if into is None else ops.flatten(into)
-    tag = tag_of(codec, site)
     if codec.fixed_size:
         opened = open_usual(ops, gathered, layout_of(codec, spec), site.world_size, tag)
         if opened is not None:

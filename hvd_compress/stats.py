@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["Counts", "Stats"]
 
 
-@dataclass
+@dataclass(slots=True)
 class Counts:
     """Sums over some tensors and steps, on this rank.
 

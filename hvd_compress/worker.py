@@ -20,6 +20,9 @@ from hvd_compress.stats import Counts, Stats
 
 __all__ = ["CountingCollective", "Sent", "Worker"]
 
+_ONE_NBYTES = 4
+"""Bytes of what is reduced beside a gathered row."""
+
 
 class CountingCollective(Collective, Protocol):
     """A collective that knows its ranks, what it was handed and how long it waited."""
@@ -88,7 +91,7 @@ class Worker:
         except (ValueError, TypeError) as error:
             raise _explained(error, key, ops.shape(gradient), ops.dtype(gradient)) from error
         self._idle_since = perf_counter()
-        nbytes = collective.sent_bytes + spec_of(ops, reduced).nbytes
+        nbytes = collective.sent_bytes + (_ONE_NBYTES if pending.handle is not None else spec_of(ops, reduced).nbytes)
         seconds = self._idle_since - start
         self._count(key, slot, Counts(spec.nbytes, nbytes, pending.entries, encode_seconds=seconds))
         return reduced, Sent(pending, slot)
@@ -96,6 +99,7 @@ class Worker:
     def send_dense(self, session: Session, key: str, spec: TensorSpec, start: float) -> Slot | None:
         """`send`, in short, of a tensor that is known to go as it is; None if it must pass through `send`."""
         slot = session.slots.get(key)
+        # A subclass may keep state.
         if slot is None or type(slot.codec) is not Dense or slot.spec != spec or spec.dtype == "bfloat16":
             return None
         self._begin(session, key)
@@ -172,7 +176,7 @@ class Worker:
         return session.slot(key, codec, spec, ops)
 
     def _count(self, key: str, slot: Slot, counts: Counts) -> None:
-        self.stats.add(key, counts, type(slot.codec) is not Dense)
+        self.stats.add(key, counts, not isinstance(slot.codec, Dense))
 
 
 def _explained(error: Exception, key: str, shape: tuple[int, ...], dtype: str) -> CompressionError:

@@ -95,13 +95,13 @@ def decode_bytes(codec: Codec, data: bytes, spec: TensorSpec, site: Site, *, raw
     if expected is not None and len(data) != expected:
         raise ValueError(f"payload: {len(data)} bytes, expected {expected}: truncated, or of another tensor or codec")
     # A copy, because decoding may write into it.
-    buffer = np.frombuffer(data, np.uint8).copy()
+    buffer, tag = np.frombuffer(data, np.uint8).copy(), tag_of(codec, site)
     if codec.reduction is Reduction.SUM:
         reduced, row = ops.from_bytes(buffer, _sum_dtype(ops, codec, spec, site)), None
     else:
         reduced = ops.constant((1.0,), "float32")
-        row = seal(ops, [buffer], tag_of(codec, site), codec.fixed_size) if raw else buffer
-    result, _ = receive(ops, reduced, Pending(codec, spec, site, row), codec.init(ops, spec), _Alone())
+        row = seal(ops, [buffer], tag, codec.fixed_size) if raw else buffer
+    result, _ = receive(ops, reduced, Pending(codec, spec, site, row, tag), codec.init(ops, spec), _Alone())
     return np.asarray(result)
 
 

@@ -114,6 +114,8 @@ class NativeKernels(NativeLevels):
 
     def cast(self, x: Array, dtype: str) -> Array:
         own = self.dtype(x)
+        if own == dtype:
+            return x
         values = self.view(x, own) if {own, dtype} == {"float16", "float32"} else None
         if values is None:
             return super().cast(x, dtype)  # type: ignore[safe-super]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -24,6 +25,10 @@ from hvd_compress.torch.naming import Group, Names
 from hvd_compress.worker import Sent, Worker
 
 __all__ = ["Compressor"]
+
+
+_WITHOUT_GRAPH: dict[bool, Any] = {True: nullcontext, False: torch.no_grad}
+"""By whether arrays are NumPy's, which autograd does not follow."""
 
 
 class _Context(NamedTuple):
@@ -132,7 +137,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
                 return gradient, _Plain(slot, session, key)
         host = on_host(tensor)
         collective = HorovodCollective(caller.process_set, host)
-        with torch.no_grad():
+        with _WITHOUT_GRAPH[host]():
             array = host_array(gradient) if host else gradient
             reduced, sent = self._worker.send(session, key, ops_for(array), array, collective, start)
         # hvd.allreduce must leave its input alone; an optimizer takes the result over in place of the gradient.
@@ -166,7 +171,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
             self._worker.receive_dense(ctx.session, ctx.slot, ctx.key, lambda: bool(torch.isfinite(tensor).all()))
             return tensor
         sent, session, collective, into, host = ctx
-        with torch.no_grad():
+        with _WITHOUT_GRAPH[host]():
             array_of = host_array if host else torch.Tensor.detach
             reduced, room = array_of(tensor.detach()), None if into is None else array_of(into)
             ops = ops_for(reduced)

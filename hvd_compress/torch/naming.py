@@ -43,15 +43,15 @@ class Group:
 
     def name_of(self, gradient: torch.Tensor, hint: torch.Tensor | None) -> str:
         """Name of the parameter whose gradient this is; `hint` is believed where none has it (a dense copy)."""
-        for position in (self._next, *range(len(self._order))):
-            parameter = self._order[position]
-            if parameter.grad is gradient:
-                break
-        else:
-            if hint is None or hint not in self.names:
-                raise ValueError(f"no parameter has this gradient of shape {tuple(gradient.shape)}")
-            return self.names[hint]
-        self._order.insert(self._next, self._order.pop(position))
+        parameter = self._order[self._next]
+        if parameter.grad is not gradient:
+            position = next((i for i, other in enumerate(self._order) if other.grad is gradient), None)
+            if position is None:
+                if hint is None or hint not in self.names:
+                    raise ValueError(f"no parameter has this gradient of shape {tuple(gradient.shape)}")
+                return self.names[hint]
+            parameter = self._order.pop(position)
+            self._order.insert(self._next, parameter)
         self._next = (self._next + 1) % len(self._order)
         return self.names[parameter]
 
@@ -82,10 +82,10 @@ class Names:
             group = self._calls.setdefault(prefix + caller.name, Group(prefix, {}))
             group.keys.add(prefix + caller.name)
             return group, caller.name
-        if caller.optimizer not in self._optimizers:
-            self._optimizers[caller.optimizer] = self._enrol(caller)
-        group = self._optimizers[caller.optimizer]
-        return group, group.name_of(gradient, caller.parameter)
+        known = self._optimizers.get(caller.optimizer)
+        if known is None:
+            known = self._optimizers[caller.optimizer] = self._enrol(caller)
+        return known, known.name_of(gradient, caller.parameter)
 
     def group_of(self, optimizer: Any) -> Group | None:
         """Return the group of an optimizer, if any of its gradients was located."""

@@ -56,3 +56,13 @@ def test_wrong_usage_in_a_job_is_one_sentence(workers: int, option: str, part: s
     sentences = [line for line in done.stderr.decode().splitlines() if line.startswith("error: ")]
     assert len(sentences) == 1
     assert part in sentences[0]
+
+
+def test_overhead_is_what_the_step_takes_beyond_its_collectives() -> None:
+    command = [sys.executable, str(BENCH.with_name("bench_overhead.py")), "--steps=3", "--json"]
+    done = run_workers(command, workers=2, timeout=SECONDS, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr.decode()
+    row = json.loads(done.stdout)
+    assert (row["ranks"], row["tensors"]) == (2, 161)
+    assert 0 < row["collectives_ms"] < row["step_ms"]
+    assert row["overhead_ms"] == pytest.approx(row["step_ms"] - row["collectives_ms"], abs=0.02)
