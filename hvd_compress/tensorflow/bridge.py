@@ -19,11 +19,20 @@ __all__ = ["call"]
 
 
 def call(
-    function: Callable[..., Sequence[Any]], arguments: Sequence[tf.Tensor], dtypes: Sequence[str]
+    function: Callable[..., Sequence[Any]],
+    arguments: Sequence[tf.Tensor],
+    dtypes: Sequence[str],
+    in_order: bool = True,
 ) -> list[tf.Tensor]:
     """Call a function of arrays that returns arrays: now, or when the graph runs.
 
     Errors come as they are where nothing is traced; a graph's own error holds the message.
+
+    Parameters
+    ----------
+    in_order : bool
+        Whether a graph makes its calls in the order of the program, as the ranks must where something is sent.
+        Otherwise a call waits for its arguments alone, and there is none if nothing needs its results.
     """
     # A caller that AutoGraph has converted would have it convert, in every step, all that the function calls.
     function = tf.autograph.experimental.do_not_convert(function)
@@ -31,7 +40,8 @@ def call(
         if tf.executing_eagerly():
             results = _on_host(function, [argument.numpy() for argument in arguments])
             return [tf.constant(result, dtype) for result, dtype in zip(results, dtypes, strict=True)]
-        return _listed(tf.numpy_function(lambda *arrays: _on_host(function, arrays), arguments, list(dtypes)))
+        on_host = tf.numpy_function(lambda *arrays: _on_host(function, arrays), arguments, list(dtypes), in_order)
+        return _listed(on_host)
     if tf.executing_eagerly():
         return list(function(*arguments))
     return _listed(tf.py_function(lambda *arrays: list(_untaped(function, arrays)), arguments, list(dtypes)))

@@ -33,6 +33,7 @@ class _Context(NamedTuple):
 
     spec: TensorSpec
     place: Place | None = None
+    number: tf.Tensor | None = None
     gathered: tf.Tensor | None = None
     totals: tf.Tensor | None = None
     reduced: tf.Tensor | None = None
@@ -145,11 +146,11 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         def encode(gradient: Array, scale: Array) -> Sequence[Array]:
             return self._host.encode(place, caller.process_set, gradient, scale, dtype.name)
 
-        arguments, dtypes = [tensor, scale_tensor(self.loss_scale)], [dtype.name, "uint8", "int64"]
-        reduced, row, magnitudes = call(encode, arguments, dtypes)
+        arguments, dtypes = [tensor, scale_tensor(self.loss_scale)], [dtype.name, "uint8", "int64", "int64"]
+        reduced, row, magnitudes, number = call(encode, arguments, dtypes)
         name = f"hvd_compress_{self._ordinal}_{place.operation}"
         options = {"process_set": caller.process_set, "ignore_name_scope": True}
-        context = _Context(place.spec, place)
+        context = _Context(place.spec, place, number)
         if not sums:
             context = context._replace(gathered=hvd.allgather(row, name=name, **options))
         if codec.shared_every:
@@ -194,7 +195,7 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
             return (self._host.decode(place, *arrays),)
 
         with tf.name_scope("hvd_compress"):
-            (result,) = call(decode, [reduced, gathered, totals], [spec.dtype])
+            (result,) = call(decode, [reduced, gathered, totals, ctx.number], [spec.dtype], in_order=False)
             return tf.ensure_shape(result, spec.shape)
 
     def stats(self) -> Stats:

@@ -19,6 +19,9 @@ from hvd_compress.worker import Sent, Worker
 
 __all__ = ["Host"]
 
+_MOST_WAITING = 16
+"""Exchanges of one tensor whose results may be outstanding: a graph leaves out a result that nothing needs."""
+
 
 class Host:
     """Encodes and decodes gradients, one model's and those of calls by name.
@@ -33,13 +36,13 @@ class Host:
         self.worker = Worker(policy)
         self.commits_late = False
         self._sessions: dict[str, Session] = {}
-        self._sent: dict[tuple[str, int], tuple[Sent, GraphCollective]] = {}
+        self._sent: dict[tuple[str, int], dict[int, tuple[Sent, GraphCollective]]] = {}
         self._loaded: dict[str, Any] = {}
         self._scale = 1.0
 
     def encode(
         self, place: Place, process_set: Any, gradient: Array, scale: Array, dtype: str
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array]:
         """Encode a gradient.
 
         Returns
@@ -50,22 +53,28 @@ class Host:
             What is to be gathered; empty for what is only summed.
         magnitudes : array
             What is to be added up over the ranks; empty in most steps.
+        number : array
+            For `decode`, so that each finds its own even if a later step is sent first.
         """
         start, ops, collective = perf_counter(), ops_for(gradient), GraphCollective(process_set)
         self._scale = float(scale)
         session = self._session(place.key)
         reduced, sent = self.worker.send(session, place.key, ops, gradient, collective, start)
-        self._sent[place.key, place.turn] = sent, collective
+        waiting = self._sent.setdefault((place.key, place.turn), {})
+        waiting[session.steps] = sent, collective
+        if len(waiting) > _MOST_WAITING:
+            del waiting[min(waiting)]
         magnitudes = sent.pending.magnitudes
         return (
             ops.cast(ops.flatten(reduced), dtype),
             ops.zeros(0, "uint8") if collective.buffer is None else collective.buffer,
             ops.zeros(0, "int64") if magnitudes is None else magnitudes,
+            ops.constant((session.steps,), "int64"),
         )
 
-    def decode(self, place: Place, reduced: Array, gathered: Array, totals: Array) -> Array:
-        """Decode what came of the three arrays that `encode` returned."""
-        sent, collective = self._sent.pop((place.key, place.turn))
+    def decode(self, place: Place, reduced: Array, gathered: Array, totals: Array, number: Array) -> Array:
+        """Decode what came of the first three arrays that `encode` returned."""
+        sent, collective = self._sent[place.key, place.turn].pop(int(number[0]))
         session = self._session(place.key)
         if totals.shape[0]:
             session.sharing.count_total(place.key, np.asarray(totals), collective.world_size)

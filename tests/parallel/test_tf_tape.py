@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ if ON_RANK:
     import tensorflow as tf
 
     from hvd_compress.tensorflow import Compression
+    from hvd_compress.tensorflow.host import Host
 
 __all__ = ["hvd"]
 
@@ -69,6 +71,44 @@ class Model:
 
 def eagerly(model: Model, rank: int) -> list[Any]:
     return model.train(rank)
+
+
+def test_in_a_graph_a_gradient_is_encoded_while_another_is_on_its_way(
+    hvd: Any, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def noted(name: str) -> Any:
+        method = getattr(Host, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return method(*arguments)
+
+        return call
+
+    for name in ("encode", "decode"):
+        monkeypatch.setattr(Host, name, noted(name))
+    in_a_function(Model(hvd, TOPK), rank)
+    assert calls.count("encode") == calls.count("decode") == 2 * STEPS
+    # One after another they would take turns.
+    assert any(pair == ("encode", "encode") for pair in pairwise(calls))
+
+
+@pytest.mark.parametrize("config", FEW)
+def test_several_steps_in_one_graph(hvd: Any, rank: int, world: int, gather: Gather, config: str) -> None:
+    model = Model(hvd, config)
+    inputs = [tf.stack([gradients_of(step, rank)[i] for step in range(STEPS)]) for i in range(len(SHAPES))]
+
+    @tf.function
+    def train(*stacked: Any) -> None:
+        # The gradients do not depend on the weights: nothing makes a step wait for the one before.
+        for step in tf.range(STEPS):
+            model.step(*[gradient[step] for gradient in stacked])
+
+    train(*inputs)
+    weights = [variable.numpy() for variable in model.variables]
+    assert_weights(weights, expected_weights(config, world, STEPS), gather)
 
 
 def in_a_function(model: Model, rank: int) -> list[Any]:
