@@ -128,7 +128,8 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
             self._ordinal = next(_ordinals)
             self.loss_scale = caller.scaler if self.loss_scale is None else self.loss_scale
             self._host.commits_late = self.loss_scale is not None
-        if type(codec) is Dense and self.loss_scale is None:
+        # Variables are exchanged together, in every step; how often a call by name runs is known to none but the graph.
+        if type(codec) is Dense and self.loss_scale is None and caller.variables is not None:
             sent = tf.cast(tensor, sum_dtype(codec, place.spec))
             counts = Counts(place.spec.nbytes, place.spec.numel * sent.dtype.size, place.spec.numel)
             self._host.worker.beside[place.key] = counts

@@ -281,6 +281,26 @@ def test_calls_by_name(hvd: Any, rank: int, world: int, gather: Gather) -> None:
     assert set(sent) == {"call/an/array", "call/in_a_function"}
 
 
+@pytest.mark.parametrize("way", [lambda call: call, tf.function if ON_RANK else None], ids=["eager", "function"])
+def test_calls_by_name_are_counted_each_time_and_no_more(hvd: Any, rank: int, world: int, way: Any) -> None:
+    compression = Compression.from_config(TOPK)
+    small = way(lambda x: hvd.allreduce(x, name="small", compression=compression))
+    large = way(lambda x: hvd.allreduce(x, name="large", compression=compression))
+    for number in range(3):
+        for _ in range(2):
+            large(tf.constant(noise(number, rank, 0)))
+        ours = small(tf.constant(noise(number, rank, 1)))
+        expected = np.mean([noise(number, r, 1) for r in range(world)], 0)
+        np.testing.assert_allclose(ours.numpy(), expected, rtol=0, atol=1e-6)
+    stats = compression.stats()
+    assert {name: counts.dense_bytes for name, counts in stats.tensors.items()} == {
+        "call/small": 3 * 30 * 4,
+        "call/large": 6 * 1200 * 4,
+    }
+    assert stats.tensors["call/small"].sent_bytes == 3 * 30 * 4
+    assert stats.compressed.dense_bytes == 6 * 1200 * 4
+
+
 def test_grouped_calls_by_name(hvd: Any, rank: int, world: int, gather: Gather) -> None:
     compression, reference = Compression.from_config(TOPK), Reference(TOPK, world)
     for number in range(3):
