@@ -31,6 +31,7 @@ class Slot:
         self.spec = spec
         self.state = state
         self.budget: int | None = None
+        self.sent_at = 0.0
         self._waiting: State | None = None
         self._spare: State | None = None
 

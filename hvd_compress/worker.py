@@ -17,6 +17,7 @@ from hvd_compress.ops.kernels import Kernels
 from hvd_compress.policy import BySize
 from hvd_compress.session import Session, Slot
 from hvd_compress.stats import Counts, Stats
+from hvd_compress.timeline import Timeline
 
 __all__ = ["CountingCollective", "Sent", "Worker"]
 
@@ -61,6 +62,7 @@ class Worker:
         self.beside: dict[str, Counts] = {}
         self._advice = Advice()
         self._idle_since = 0.0
+        self._timeline: Timeline | None = None
 
     def send(
         self, session: Session, key: str, ops: Kernels, gradient: Array, collective: CountingCollective, start: float
@@ -93,6 +95,8 @@ class Worker:
         self._idle_since = perf_counter()
         nbytes = collective.sent_bytes + (_ONE_NBYTES if pending.handle is not None else spec_of(ops, reduced).nbytes)
         seconds = self._idle_since - start
+        self._mark(key, "encode", start, self._idle_since)
+        slot.sent_at = self._idle_since
         self._count(key, slot, Counts(spec.nbytes, nbytes, pending.entries, encode_seconds=seconds))
         return reduced, Sent(pending, slot)
 
@@ -105,6 +109,7 @@ class Worker:
         self._begin(session, key)
         nbytes, self._idle_since = spec.nbytes, perf_counter()
         self.stats.add(key, Counts(nbytes, nbytes, spec.numel, self._idle_since - start), compressed=False)
+        slot.sent_at = self._idle_since
         return slot
 
     def receive_dense(self, session: Session, slot: Slot, key: str, is_finite: Callable[[], bool]) -> None:
@@ -112,6 +117,7 @@ class Worker:
         now = perf_counter()
         session.received(session.commits_late and not is_finite())
         self.stats.add(key, Counts(wait_seconds=now - self._idle_since), compressed=False)
+        self._mark(key, "exchange", slot.sent_at, now)
         self._idle_since = perf_counter()
 
     def receive(
@@ -153,6 +159,8 @@ class Worker:
         end, waited = perf_counter(), collective.wait_seconds
         idle = start - self._idle_since + waited
         self._count(key, slot, Counts(wait_seconds=idle, decode_seconds=end - start - waited))
+        self._mark(key, "exchange", slot.sent_at, start + waited)
+        self._mark(key, "decode", start + waited, end)
         self._idle_since = end
         return result
 
@@ -164,6 +172,8 @@ class Worker:
     def _begin(self, session: Session, key: str) -> None:
         if session.sending(key):
             self.stats.begin_step()
+            if self._timeline is not None:
+                self._timeline.flush()
             for name, counts in self.beside.items():
                 self.stats.add(name, counts, compressed=False)
 
@@ -171,9 +181,14 @@ class Worker:
         slot = session.slots.get(key)
         if slot is not None and slot.spec == spec:
             return slot
+        self._timeline = Timeline.from_environment(collective.rank)
         codec = self.policy.for_tensor(key, spec)
         self._advice.on(codec, spec, key, collective.rank, collective.world_size)
         return session.slot(key, codec, spec, ops)
+
+    def _mark(self, key: str, what: str, start: float, end: float) -> None:
+        if self._timeline is not None:
+            self._timeline.add(key, what, start, end)
 
     def _count(self, key: str, slot: Slot, counts: Counts) -> None:
         self.stats.add(key, counts, not isinstance(slot.codec, Dense))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from hvd_compress import __version__
-from hvd_compress.cli import bench, compare, decode, encode, info
+from hvd_compress.cli import bench, compare, decode, encode, info, timeline
 from hvd_compress.cli import list as list_
 from hvd_compress.cli.tensors import CommandFailed
 
@@ -42,6 +42,7 @@ COMMANDS: dict[str, Command] = {
     "decode": decode,
     "compare": compare,
     "bench": bench,
+    "timeline": timeline,
 }
 
 

@@ -35,7 +35,7 @@ def collect() -> dict[str, Any]:
     Nothing heavy is imported into this process: what must be tried is tried in others, at the same time.
     """
     backends = [name[1:] for _, name, _ in pkgutil.iter_modules(ops.__path__) if name.startswith("_")]
-    skins = [name for name in LIBRARIES if importlib.util.find_spec(f"hvd_compress.{name}")]
+    skins = [name for name in (*LIBRARIES, "keras") if importlib.util.find_spec(f"hvd_compress.{name}")]
     with ThreadPoolExecutor() as pool:
         modules = {name: pool.submit(_modules, name, backends, skins) for name in {*backends, *skins}}
         libraries = {name: pool.submit(_library, name) for name in LIBRARIES}

@@ -1,0 +1,83 @@
+"""The trace of what the compressor does, and what the network says of the bytes that it counts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_compress.timeline import join
+from tests.parallel import own_launch
+from tests.parallel.models import Tensors, compressor, noise, wrap
+
+pytestmark = pytest.mark.own_launch
+
+SHAPES = {"layer": (60, 50), "head": (50, 40), "bias": (40,)}
+STEPS = 5
+
+
+def train(config: str, shapes: dict[str, tuple[int, ...]], steps: int) -> Any:
+    """Train with noise for gradients; return the statistics."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    model, compression = Tensors(shapes), compressor(config)
+    optimizer = wrap(hvd, model, compression)
+    gradients = {name: noise(shape, 0, hvd.rank()) for name, shape in shapes.items()}
+    before = _loopback_nbytes()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model.push(gradients)
+        optimizer.step()
+    hvd.barrier()
+    result = compression.stats().total.sent_bytes, _loopback_nbytes() - before
+    hvd.shutdown()
+    return result
+
+
+def _loopback_nbytes() -> int:
+    return int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+
+
+@pytest.mark.parametrize("horovod", [True, False], ids=["beside Horovod's", "alone"])
+def test_every_exchange_is_in_the_trace_under_its_parameter_s_name(tmp_path: Path, horovod: bool) -> None:
+    """F098."""
+    env = {"HVD_COMPRESS_TIMELINE": str(tmp_path / "new" / "ours.json")}
+    if horovod:
+        env["HOROVOD_TIMELINE"] = str(tmp_path / "horovod.json")
+    own_launch.run(train, "topk:density=0.05", SHAPES, STEPS, env=env)
+    for rank in range(2):
+        ours = tmp_path / "new" / f"ours.{rank}.json"
+        joined = join([tmp_path / "horovod.json", ours] if horovod else [ours])
+        theirs = [event for event in joined if event["pid"] < 1_000_000]
+        events = [event for event in joined if event["pid"] >= 1_000_000]
+        names = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        assert set(names.values()) == set(SHAPES)
+        marks = [event for event in events if event["ph"] == "X"]
+        assert all(mark["dur"] >= 0 for mark in marks)
+        for row, name in names.items():
+            of_tensor = sorted((mark["ts"], mark["name"]) for mark in marks if mark["tid"] == row)
+            # After the first step, a tensor that goes as it is is handed on at once.
+            once = ["encode", "exchange", "decode"]
+            expected = once + ["exchange"] * (STEPS - 1) if name == "bias" else once * STEPS
+            assert [what for _, what in of_tensor] == expected
+            ends = [(mark["ts"], mark["ts"] + mark["dur"]) for mark in marks if mark["tid"] == row]
+            assert all(end <= start + 1 for (_, end), (start, _) in pairwise(sorted(ends)))
+        if horovod:
+            (tensor,) = (e["pid"] for e in theirs if e.get("name") == "process_name" and "hvd_compress.head" in str(e))
+            gathered = [event["ts"] for event in theirs if event["pid"] == tensor and event.get("name") == "ALLGATHER"]
+            row = next(row for row, name in names.items() if name == "head")
+            spans = [(m["ts"], m["ts"] + m["dur"]) for m in marks if m["tid"] == row and m["name"] == "exchange"]
+            assert len(gathered) == len(spans) == STEPS
+            # One clock: each is gathered while it is on its way.
+            assert all(start <= at <= end for at, (start, end) in zip(sorted(gathered), sorted(spans), strict=True))
+
+
+def test_the_network_carries_the_bytes_that_are_counted() -> None:
+    """F098."""
+    ranks = own_launch.run(train, "topk:density=0.05", {"w": (1000, 1000)}, 100, launcher="gloo")
+    # Of two ranks, each sends its row to the other one.
+    counted = sum(sent for sent, _ in ranks)
+    assert max(carried for _, carried in ranks) == pytest.approx(counted, rel=0.1)
