@@ -3,11 +3,12 @@
 The core needs NumPy only. ``hvd_compress.torch`` holds what goes into ``horovod.torch``.
 """
 
-from hvd_compress.codec import Codec, CompressionError, Payload, Reduction, TensorSpec
+from hvd_compress.codec import Codec, CompressionError, Reduction
 from hvd_compress.codecs import DGC, QSGD, Cast, Dense, DenseMomentum, JointSQ, RandomK, TopK, TopKQSGD
 from hvd_compress.feedback import ErrorFeedback
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.policy import BySize, compose
 from hvd_compress.registry import codec_from_config, codec_names, config_of
 

@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_compress.codec import Codec, Reduction, TensorSpec
+from hvd_compress.codec import Codec, Reduction
+from hvd_compress.payload import TensorSpec
 from hvd_compress.wire import row_nbytes
 
 __all__ = ["Advice", "refuse_momentum_twice", "refuse_reduction", "say_if_idle"]

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hvd_compress.codec import Codec, TensorSpec
+from hvd_compress.codec import Codec
 from hvd_compress.ops.base import Array
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import TensorSpec
 
 __all__ = ["BINS", "BINS_PER_OCTAVE", "count_magnitudes", "shares"]
 

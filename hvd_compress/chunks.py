@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import integer, nested
+from hvd_compress.payload import EMPTY, NONFINITE, NORMAL, Payload, TensorSpec
 from hvd_compress.registry import register
 from hvd_compress.wire import add_payload, pack, unpack
 from hvd_compress.wrapper import Wrapper

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from hvd_compress.codec import (
-    FLOAT_DTYPES,
-    NONFINITE,
-    NORMAL,
-    Array,
-    Codec,
-    Payload,
-    Reduction,
-    State,
-    TensorSpec,
-)
+from hvd_compress.codec import Array, Codec, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import FLOAT_DTYPES, NONFINITE, NORMAL, Payload, TensorSpec
 from hvd_compress.wire import add_payload, layout_of, open_usual, seal, sections_of, split_rows, tag_of, unpack, unseal
 
 __all__ = ["Collective", "Pending", "SummingCollective", "receive", "send", "spec_of"]

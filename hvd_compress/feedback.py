@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hvd_compress.codec import NONFINITE, Addends, Array, Codec, Feedback, Payload, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, nested, real
+from hvd_compress.payload import NONFINITE, Addends, Payload, TensorSpec
 from hvd_compress.registry import register
 from hvd_compress.wrapper import Wrapper
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from hvd_compress.codec import Codec, TensorSpec
+from hvd_compress.codec import Codec
 from hvd_compress.parameters import parameters_of
+from hvd_compress.payload import TensorSpec
 
 __all__ = ["fits", "fitted", "within_reach"]
 

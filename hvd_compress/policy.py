@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvd_compress.chunks import Chunked
-from hvd_compress.codec import Codec, Feedback, TensorSpec
+from hvd_compress.codec import Codec, Feedback
 from hvd_compress.codecs.none import Dense
 from hvd_compress.feedback import ErrorFeedback
 from hvd_compress.parameters import Parameter, check_parameters, checked, flag, integer, nested, parameters_of
+from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import codec_class, parse_config, reject_unknown
 
 __all__ = ["BySize", "compose", "compose_config", "wrapper_defaults", "wrapper_parameters"]

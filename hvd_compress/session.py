@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hvd_compress.codec import Codec, State, TensorSpec
+from hvd_compress.codec import Codec, State
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import config_of
 from hvd_compress.sharing import Sharing
 

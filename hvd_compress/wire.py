@@ -16,10 +16,11 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array, Codec, Payload, TensorSpec
+from hvd_compress.codec import Array, Codec
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.ops.rows import SEAL_NBYTES
+from hvd_compress.payload import EMPTY, NONFINITE, NORMAL, Payload, TensorSpec
 from hvd_compress.registry import config_of
 
 __all__ = [

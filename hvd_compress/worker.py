@@ -9,11 +9,12 @@ from time import perf_counter
 from typing import NamedTuple, Protocol
 
 from hvd_compress.advice import Advice
-from hvd_compress.codec import Array, CompressionError, TensorSpec
+from hvd_compress.codec import Array, CompressionError
 from hvd_compress.codecs.none import Dense
 from hvd_compress.exchange import Collective, Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import BySize
 from hvd_compress.session import Session, Slot
 from hvd_compress.stats import Counts, Stats

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hvd_compress.codec import Array, Codec, Reduction, TensorSpec
+from hvd_compress.codec import Array, Codec, Reduction
+from hvd_compress.payload import TensorSpec
 
 __all__ = ["Wrapper"]
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from hvd_compress.bench.exchange_cluster import cluster, run_on_hosts
 from hvd_compress.bench.exchange_progress import Reporter, reporting
 from hvd_compress.bench.exchange_rows import ROWS_FILE, Row, bits_per_second, config_of_method, load, save
-from hvd_compress.codec import Reduction, TensorSpec
+from hvd_compress.codec import Reduction
+from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import compose_config
 
 __all__ = ["drive", "in_job"]

@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.table import Table
 
 from hvd_compress.bench.resnet50 import shapes
-from hvd_compress.codec import Array, Codec, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Reduction, State
 from hvd_compress.codecs.none import Dense
 from hvd_compress.exchange import spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops import Kernels, ops_for
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.policy import BySize
 from hvd_compress.study.errors import UsageError
 from hvd_compress.study.workers import Workers, run_on_all_ranks

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_compress.codec import Array, Codec, Payload, Reduction, TensorSpec
+from hvd_compress.codec import Array, Codec, Reduction
 from hvd_compress.codecs import TopK, TopKQSGD
 from hvd_compress.exchange import spec_of
 from hvd_compress.fitting import fits, fitted, within_reach
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import codec_class, codec_names, config_of
 from hvd_compress.wire import add_payload, pack, unpack
 

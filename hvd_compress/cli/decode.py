@@ -16,7 +16,7 @@ from hvd_compress.cli.output import add_json_option, print_json
 from hvd_compress.cli.payloads import decode_bytes
 from hvd_compress.cli.progress import working
 from hvd_compress.cli.tensors import DTYPES, add_tensor_options, codec_of, naming, site_of
-from hvd_compress.codec import TensorSpec
+from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import config_of
 
 __all__ = ["add_arguments", "run"]

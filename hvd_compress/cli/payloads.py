@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_compress.codec import Array, Codec, Reduction, TensorSpec
+from hvd_compress.codec import Array, Codec, Reduction
 from hvd_compress.exchange import Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops import Kernels, ops_for
+from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import BySize
 from hvd_compress.wire import row_nbytes, seal, tag_of, unseal
 

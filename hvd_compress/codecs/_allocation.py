@@ -17,10 +17,11 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array
+from hvd_compress.codec import Array
 from hvd_compress.codecs._budget import WIDTHS, Budget
 from hvd_compress.generator import Key
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import EMPTY, NONFINITE, NORMAL
 
 __all__ = ["Chosen", "allocate", "key_ratios"]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from hvd_compress.codec import NONFINITE, Array
+from hvd_compress.codec import Array
 from hvd_compress.codecs._levels import fit_levels
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import NONFINITE
 from hvd_compress.wire import flag_of
 
 __all__ = ["fitted_nbytes", "quantise_fitted", "restore_fitted"]

@@ -6,10 +6,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from hvd_compress.codec import Addends, Array, Codec, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.indices import decode_indices, encode_indices, index_nbytes
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import Addends, Payload, TensorSpec
 from hvd_compress.wire import flag_of
 
 __all__ = [

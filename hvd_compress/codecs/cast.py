@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import Array, Codec, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, flag
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import register
 from hvd_compress.wire import flag_of
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, inf
 
-from hvd_compress.codec import NONFINITE, Array, Codec, Feedback, Payload, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, State
 from hvd_compress.codecs._sparse import Sparsifier, pack_entries, sparse_nbytes, unpack_entries
 from hvd_compress.codecs.momentum import DenseMomentum
 from hvd_compress.generator import SAMPLING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, falling, flag, integer, real
+from hvd_compress.payload import NONFINITE, Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["DGC"]

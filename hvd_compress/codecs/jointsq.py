@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hvd_compress.budget import BINS, BINS_PER_OCTAVE, count_magnitudes
-from hvd_compress.codec import Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.codecs._allocation import allocate, key_ratios
 from hvd_compress.codecs._budget import WIDTHS, Budget, ValueBudget, WireBudget, used_nbytes
 from hvd_compress.codecs._groups import COMMON, Group, entries_of, read_groups, write_groups
@@ -15,6 +15,7 @@ from hvd_compress.codecs._levels import fit_levels, spread_levels
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, choice, integer, real
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["JointSQ"]

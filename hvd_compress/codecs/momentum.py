@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import Array, State, TensorSpec
+from hvd_compress.codec import Array, State
 from hvd_compress.codecs.none import Dense
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import flag, real
+from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["DenseMomentum"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["Dense"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hvd_compress.codec import EMPTY, NONFINITE, NORMAL, Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.codecs._packing import PACKINGS, pack_levels, packed_nbytes, unpack_levels
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, choice, integer
+from hvd_compress.payload import EMPTY, NONFINITE, NORMAL, Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["QSGD"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import NONFINITE, NORMAL, Array, Codec, Feedback, Payload, Reduction, State, TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.codecs._sparse import VALUE_NBYTES, kept_count
 from hvd_compress.generator import MASK, SHARED_SELECTION, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, integer, real
+from hvd_compress.payload import NONFINITE, NORMAL, Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["RandomK"]

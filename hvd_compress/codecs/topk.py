@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hvd_compress.budget import count_magnitudes
-from hvd_compress.codec import EMPTY, NONFINITE, Array, Feedback, Payload, TensorSpec
+from hvd_compress.codec import Array, Feedback
 from hvd_compress.codecs._sparse import LargestSparsifier, pack_entries, sparse_nbytes, unpack_entries
 from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, integer, real
+from hvd_compress.payload import EMPTY, NONFINITE, Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["TopK"]

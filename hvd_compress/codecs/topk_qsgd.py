@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_compress.codec import Array, Feedback, Payload, TensorSpec
+from hvd_compress.codec import Array, Feedback
 from hvd_compress.codecs._fitted import fitted_nbytes, quantise_fitted, restore_fitted
 from hvd_compress.codecs._sparse import LargestSparsifier
 from hvd_compress.codecs.qsgd import QSGD
@@ -12,6 +12,7 @@ from hvd_compress.generator import Site
 from hvd_compress.indices import INDEX_CODECS, decode_indices, encode_indices, index_nbytes
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, integer, real
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["TopKQSGD"]

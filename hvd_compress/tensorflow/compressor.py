@@ -11,9 +11,10 @@ import tensorflow as tf
 from horovod.tensorflow.compression import Compressor as HorovodCompressor
 
 from hvd_compress.advice import refuse_momentum_twice, say_if_idle
-from hvd_compress.codec import Array, Codec, Reduction, TensorSpec
+from hvd_compress.codec import Array, Codec, Reduction
 from hvd_compress.codecs.none import Dense
 from hvd_compress.ops.denormals import host_thread
+from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import BySize
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.tensorflow.bridge import call

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd_compress.codec import Codec, TensorSpec
+from hvd_compress.codec import Codec
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
+from hvd_compress.payload import TensorSpec
 
 __all__ = ["scale_tensor", "sum_dtype"]
 

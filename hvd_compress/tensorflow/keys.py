@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hvd_compress.codec import TensorSpec
+from hvd_compress.payload import TensorSpec
 from hvd_compress.tensorflow.caller import Caller
 
 __all__ = ["Keys", "Place"]

@@ -9,7 +9,7 @@ import pytest
 
 from hvd_compress import Codec, ErrorFeedback, JointSQ, Site, TensorSpec, TopK
 from hvd_compress.budget import BINS, count_magnitudes, shares
-from hvd_compress.codec import NONFINITE
+from hvd_compress.payload import NONFINITE
 from hvd_compress.session import Session
 from tests.cases import LoopbackCollective, backends, ops_of, to_backend, to_numpy
 

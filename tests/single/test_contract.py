@@ -20,10 +20,10 @@ from hvd_compress import (
     codec_names,
     config_of,
 )
-from hvd_compress.codec import EMPTY, NONFINITE, NORMAL
 from hvd_compress.exchange import spec_of
 from hvd_compress.ops import Kernels
 from hvd_compress.ops.native import NativeKernels
+from hvd_compress.payload import EMPTY, NONFINITE, NORMAL
 from hvd_compress.wire import pack, row_nbytes, seal, tag_of, unpack, unseal
 from tests.cases import (
     ARRAYS,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hvd_compress.codec import EMPTY, NONFINITE, NORMAL
 from hvd_compress.codecs._allocation import allocate, key_ratios
 from hvd_compress.codecs._budget import (
     HEADER,
@@ -23,6 +22,7 @@ from hvd_compress.codecs._budget import (
 )
 from hvd_compress.indices import index_nbytes
 from hvd_compress.ops import Kernels
+from hvd_compress.payload import EMPTY, NONFINITE, NORMAL
 from tests.cases import backends, ops_of, required_backends, to_backend, to_numpy
 
 Floats = np.ndarray[Any, Any]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from hvd_compress import ErrorFeedback, JointSQ, Site, TensorSpec
-from hvd_compress.codec import EMPTY, NORMAL
 from hvd_compress.codecs._budget import WIDTHS, WireBudget, used_nbytes
 from hvd_compress.codecs._groups import Group, read_groups, write_groups
 from hvd_compress.exchange import spec_of
 from hvd_compress.generator import ROUNDING, generator_key
+from hvd_compress.payload import EMPTY, NORMAL
 from hvd_compress.wire import pack, seal, tag_of, unpack, unseal
 from tests.cases import backends, ops_of, to_backend, to_numpy
 
