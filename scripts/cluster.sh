@@ -124,7 +124,7 @@ run() {
     ((${ranks:=$(hosts_up)} <= $(hosts_up))) || usage "run: -np must be from 1 to $(hosts_up), the number of hosts"
     [[ ! -x $prefix/bin/mpirun ]] || export PATH="$prefix/bin:$PATH" OPAL_PREFIX="${OPAL_PREFIX:-$prefix}"
     [[ $(type -P mpirun) ]] || fail "there is no mpirun: bash scripts/setup.sh"
-    set -- mpirun --allow-run-as-root --bind-to none --mca mpi_yield_when_idle 1 -np "$ranks" --host "$(seq -s, -f "$subnet.%g" "$ranks")" \
+    set -- mpirun --allow-run-as-root --bind-to none -np "$ranks" --host "$(seq -s, -f "$subnet.%g" "$ranks")" \
         --mca plm_rsh_agent "bash cluster_host.sh" --mca plm_rsh_no_tree_spawn 1 --mca pml ob1 --mca btl tcp,self \
         --mca btl_tcp_if_include "$subnet.0/24" --mca oob_tcp_if_include "$subnet.0/24" --mca mpi_yield_when_idle 1 "$@"
     trap 'end_all pids_of_run' EXIT
