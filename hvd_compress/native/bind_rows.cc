@@ -69,7 +69,7 @@ std::pair<bool, bool> seal_fits(const Bytes& row, Word tag) {
 // Whether there are `count` rows of `nbytes` that begin with `head` and end with the seal.
 bool rows_fit(const Bytes& rows, std::size_t count, std::size_t nbytes, const std::string& head, Word tag) {
     const std::size_t size = size_of(rows);
-    if (!is_row(nbytes) || nbytes < head.size() || size / nbytes != count || size % nbytes != 0) return false;
+    if (!is_row(nbytes) || nbytes < head.size() + 2 * sizeof(Word) || size / nbytes != count || size % nbytes != 0) return false;
     const std::uint8_t* bytes = rows.data();
     py::gil_scoped_release release;
     for (std::size_t at = 0; at < size; at += nbytes)

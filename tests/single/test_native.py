@@ -163,6 +163,24 @@ def test_sealed_rows(ops: NativeKernels, n: int) -> None:
                 seal_fits(wrong, 0)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("n", [0, 5, 70_001])
+def test_whole_rows(ops: NativeKernels, n: int, count: int) -> None:
+    head = b"\x01\x00\x00\x00abcd"
+    row = ops.seal_row([np.frombuffer(head, np.uint8), np.arange(n).astype(np.uint8)], 7)
+    rows = np.tile(row, count)
+    cases = [(rows, count, row.size, head, 7, True)]
+    cases += [(rows, count + 1, row.size, head, 7, False), (rows[:-8], count, row.size, head, 7, False)]
+    cases += [(rows, count, row.size, head[:-1] + b"e", 7, False), (rows, count, row.size, head, 8, False)]
+    cases += [(rows, count * row.size, 1, b"", 7, False), (rows, 0, 0, b"", 7, False)]
+    for place in (0, rows.size // 2, rows.size - 9, rows.size - 1):
+        damaged = rows.copy()
+        damaged[place] ^= 0x10
+        cases.append((damaged, count, row.size, head, 7, False))
+    for *arguments, fits in cases:
+        assert ops.rows_fit(*arguments) == PLAIN.rows_fit(*arguments) == fits
+
+
 @every_array
 def test_counts_and_bounds(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
     x = np.ascontiguousarray(x).reshape(-1)
