@@ -101,6 +101,31 @@ class Chunked(Wrapper):
         kept = ops.cond(ops.all_finite(ops.float32(reduced)), lambda: new, lambda: state)
         return ops.concat(results), kept
 
+    def unsent(self, ops: Kernels, state: State) -> Array | None:
+        pieces: list[Array | None] = []
+        while piece := _of_piece(state, len(pieces)):
+            pieces.append(self.inner.unsent(ops, piece))
+        held = [piece for piece in pieces if piece is not None]
+        return ops.concat(held) if held else None
+
+    def holding(self, ops: Kernels, state: State, unsent: Array) -> State | None:
+        new: dict[str, Array] = {}
+        for number, piece, _ in self._pieces(ops.shape(unsent)[0], "float32"):
+            held = self.inner.holding(ops, _of_piece(state, number), unsent[piece])
+            if held is None:
+                return None
+            new.update({f"{number}/{key}": value for key, value in held.items()})
+        return new
+
+    def release(self, ops: Kernels, x: Array, state: State, site: Site) -> tuple[Array, State]:
+        totals, new = [], {}
+        for number, piece, _ in self._pieces(ops.shape(x)[0], ops.dtype(x)):
+            place = site._replace(chunk=number)
+            total, after = self.inner.release(ops, x[piece], _of_piece(state, number), place)
+            totals.append(total)
+            new.update({f"{number}/{key}": value for key, value in after.items()})
+        return ops.concat(totals), new
+
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
         return (spec.numel,)
 

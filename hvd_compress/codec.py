@@ -197,6 +197,18 @@ class Codec(ABC):
         """
         return reduced, state
 
+    def unsent(self, ops: Kernels, state: State) -> Array | None:
+        """What the state holds of gradients that were not sent yet, float32 of shape (n,); None if it holds nothing."""
+        return None
+
+    def holding(self, ops: Kernels, state: State, unsent: Array) -> State | None:
+        """Return the state from `init` with that put into it; None if it has no place for it."""
+        return None
+
+    def release(self, ops: Kernels, x: Array, state: State, site: Site) -> tuple[Array, State]:
+        """Return gradient `x` together with all that is unsent, float32, and the state once that has been sent."""
+        return ops.float32(x), state
+
     def rescale(self, state: State, factor: float) -> State:
         """Return the state as if all gradients so far had been `factor` times as large (loss scaling)."""
         return {key: value * factor for key, value in state.items()}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from hvd_compress.parameters import parameters_of
 from hvd_compress.policy import compose, compose_config, wrapper_defaults, wrapper_parameters
 from hvd_compress.registry import codec_class, codec_names
+from hvd_compress.rules import policy_of
 
 __all__ = ["with_factories"]
 
@@ -44,6 +45,8 @@ def with_factories(compressor: Callable[..., Any], own: tuple[str, ...]) -> Call
             for key, value in keywords.items():
                 if key not in own:
                     raise TypeError(f"from_config: no parameter {key!r} (got {value!r}); allowed: {', '.join(own)}")
+            if isinstance(config, Mapping) and not {"rules", "steps"}.isdisjoint(config):
+                return compressor(policy_of(config), **keywords)
             for name in ("none", "fp16"):
                 if config == name or config == {"name": name}:
                     return getattr(cls, name)
@@ -61,6 +64,47 @@ def with_factories(compressor: Callable[..., Any], own: tuple[str, ...]) -> Call
         ]
         from_config.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         cls.from_config = staticmethod(from_config)  # type: ignore[attr-defined]
+
+        def by_rule(
+            rules: Sequence[Mapping[str, Any]], default: Mapping[str, Any] | str = "none", **keywords: Any
+        ) -> Any:
+            """Make a compressor that chooses the codec of each tensor by its name and size.
+
+            Parameters
+            ----------
+            rules : list of mapping
+                Each with a ``codec`` (as for `from_config`) and what its tensors are like: ``name``, a pattern such as
+                ``"layer1.*"``, ``min_elements``, ``max_elements``, ``min_ndim``, ``max_ndim``. The first that fits
+                wins.
+            default : str or mapping
+                Codec of all other tensors.
+
+            Raises
+            ------
+            TypeError, ValueError
+                As `from_config`; also for codecs with momentum among others without.
+            """
+            return from_config({"rules": rules, "default": default}, **keywords)
+
+        def by_step(steps: Mapping[int, Any] | Sequence[Any], **keywords: Any) -> Any:
+            """Make a compressor that goes over from one codec to the next at given optimizer steps.
+
+            What is unsent goes along, or is delivered in one dense exchange.
+
+            Parameters
+            ----------
+            steps : mapping
+                Step -> config as for `from_config`, such as ``{0: "none", 1000: "topk:density=0.1"}``.
+
+            Raises
+            ------
+            TypeError, ValueError
+                As `from_config`; also if the first step is not 0, or for codecs with momentum among others without.
+            """
+            pairs = sorted(steps.items()) if isinstance(steps, Mapping) else steps
+            return from_config({"steps": pairs}, **keywords)
+
+        cls.by_rule, cls.by_step = staticmethod(by_rule), staticmethod(by_step)  # type: ignore[attr-defined]
         for name in names:
             setattr(cls, name, staticmethod(_factory(name, compressor, own)))
         return cls

@@ -88,6 +88,16 @@ class ErrorFeedback(Wrapper):
             lambda: {**inner_state, "residual": self.inner.error(ops, total, payload, spec, site)},
         )
 
+    def unsent(self, ops: Kernels, state: State) -> Array:
+        return state["residual"]
+
+    def holding(self, ops: Kernels, state: State, unsent: Array) -> State:
+        return {**state, "residual": unsent}
+
+    def release(self, ops: Kernels, x: Array, state: State, site: Site) -> tuple[Array, State]:
+        total = ops.accumulate(ops.float32(x), state["residual"], self.decay)
+        return total, {**state, "residual": ops.zeros(ops.shape(x)[0])}
+
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return self.inner.decode(ops, payload, spec, site)
 

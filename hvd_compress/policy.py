@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from hvd_compress.chunks import Chunked
 from hvd_compress.codec import Codec, Feedback
@@ -12,13 +12,31 @@ from hvd_compress.codecs.none import Dense
 from hvd_compress.feedback import ErrorFeedback
 from hvd_compress.parameters import Parameter, check_parameters, checked, flag, integer, nested, parameters_of
 from hvd_compress.payload import TensorSpec
-from hvd_compress.registry import codec_class, parse_config, reject_unknown
+from hvd_compress.registry import codec_class, config_of, parse_config, reject_unknown
 
-__all__ = ["BySize", "compose", "compose_config", "wrapper_defaults", "wrapper_parameters"]
+__all__ = ["BySize", "Policy", "compose", "compose_config", "wrapper_defaults", "wrapper_parameters"]
 
 
 _LARGEST = 2**31
 """Entries from which on a tensor is compressed in pieces."""
+
+
+class Policy(Protocol):
+    """Chooses the codec of each tensor by facts on which all ranks agree without talking."""
+
+    @property
+    def codec(self) -> Codec:
+        """The codec that stands for all; they have momentum or leave it to the optimizer, as it does."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """JSON-ready form, equal for equal policies."""
+
+    def at_step(self, step: int) -> Policy:
+        """Return the policy of one step."""
+
+    def for_tensor(self, name: str, spec: TensorSpec) -> Codec:
+        """Return the codec for one tensor."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,15 @@ class BySize:
 
     def __post_init__(self) -> None:
         check_parameters(self)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {"codec": config_of(self.codec), "min_elements": self.min_elements, "min_ndim": self.min_ndim}
+
+    def at_step(self, step: int) -> BySize:
+        """The same at every step: a schedule of its own is the codec's matter."""
+        return self
 
     def for_tensor(self, name: str, spec: TensorSpec) -> Codec:
         """Return the codec for one tensor."""

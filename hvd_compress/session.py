@@ -3,72 +3,19 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from hvd_compress.codec import Codec, State
+from hvd_compress.codecs.none import Dense
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.payload import TensorSpec
+from hvd_compress.policy import Policy
 from hvd_compress.registry import config_of
 from hvd_compress.sharing import Sharing
+from hvd_compress.slot import Slot
 
-__all__ = ["Session", "Slot"]
-
-
-_STATE_ITEM = 4
-"""Bytes of an entry of a state: they are float32, in every framework."""
-
-
-class Slot:
-    """One tensor's codec and state.
-
-    A new state takes effect at once or, where a loss scaler may still throw the step away, when the next step begins:
-    until then it waits beside the old one. The two sets of arrays change places, so nothing is allocated each step.
-    """
-
-    def __init__(self, codec: Codec, spec: TensorSpec, state: State) -> None:
-        self.codec = codec
-        self.spec = spec
-        self.state = state
-        self.budget: int | None = None
-        self.sent_at = 0.0
-        self._waiting: State | None = None
-        self._spare: State | None = None
-
-    @property
-    def spare(self) -> State | None:
-        """Arrays beside the state, of one that was dropped or replaced."""
-        return self._spare
-
-    @property
-    def current(self) -> Codec:
-        """The codec with its share of the model's budget."""
-        return self.codec if self.budget is None else self.codec.with_budget(self.budget)
-
-    @property
-    def newest(self) -> State:
-        """The state that waits, else the one in effect."""
-        return self.state if self._waiting is None else self._waiting
-
-    @property
-    def state_nbytes(self) -> int:
-        """Bytes of the state, of one that waits and of a spare one; what they share counts once."""
-        held = [self.state, self._waiting or {}, self._spare or {}]
-        arrays = {id(array): array for state in held for array in state.values()}
-        return sum(_STATE_ITEM * math.prod(array.shape) for array in arrays.values())
-
-    def hold(self, state: State) -> None:
-        """Keep a new state waiting for `settle`."""
-        if state is not self.state:
-            self._waiting, self._spare = state, None
-
-    def settle(self, accepted: bool) -> None:
-        """Take up the state that waits, or drop it."""
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            self._spare = self.state if accepted else waiting
-            self.state = waiting if accepted else self.state
+__all__ = ["Session"]
 
 
 class Session:
@@ -81,12 +28,18 @@ class Session:
     ----------
     loss_scale : callable, optional
         Returns the loss scaler's current scale; given, every step commits late.
+    prefix : str
+        What stands before the tensors' names in their keys.
     overlapping : bool
         Whether the first results of a step may come before all of it is sent, as in a graph: a step then begins only
         with a tensor that is sent a second time.
     """
 
-    def __init__(self, loss_scale: Callable[[], float] | None = None, *, overlapping: bool = False) -> None:
+    def __init__(
+        self, loss_scale: Callable[[], float] | None = None, *, prefix: str = "", overlapping: bool = False
+    ) -> None:
+        self.prefix = prefix
+        self.policy: Policy | None = None
         self.slots: dict[str, Slot] = {}
         self.steps = 0
         self.overflow = False
@@ -96,6 +49,7 @@ class Session:
         self._sent: set[str] = set()
         self._receiving = True
         self._loaded: Mapping[str, Any] = {}
+        self._flushes_loaded = False
         self.sharing = Sharing()
 
     @property
@@ -169,6 +123,9 @@ class Session:
         if slot is None:
             slot = self.slots[key] = Slot(codec, spec, self._first_state(key, codec, spec, ops))
             slot.budget = self._loaded.get(key, {}).get("budget")
+            mark = self._loaded.get(key, {}).get("flush")
+            slot.flushing = mark is not None or (self._flushes_loaded and key in self._loaded)
+            slot.delivered = slot.state if mark == "done" else None
         elif slot.spec != spec:
             raise ValueError(f"was {slot.spec} until now, got {spec}")
         return slot
@@ -185,6 +142,11 @@ class Session:
         scale, saved_scale = self._scale or 1.0, saved["loss_scale"] or 1.0
         return state if scale == saved_scale else codec.rescale(state, scale / saved_scale)
 
+    def saved_codec(self, key: str, always: bool) -> Mapping[str, Any] | None:
+        """Config of the codec that a loaded state is of, if the tensor is on its way to another, or `always`."""
+        saved = self._loaded.get(key)
+        return saved["codec"] if saved is not None and (always or saved.get("flush")) else None
+
     def check_loaded(self, key: str, codec: Codec, spec: TensorSpec) -> None:
         """Raise ``ValueError`` if the saved state of a tensor is for another shape or codec."""
         saved = self._loaded.get(key)
@@ -197,6 +159,12 @@ class Session:
             # A file may have made lists of tuples.
             if json.dumps(ours) != json.dumps(theirs):
                 raise ValueError(f"the saved state is for {what} {theirs}, this run has {ours}")
+
+    def flush(self) -> None:
+        """Have each tensor's next exchange deliver what is unsent, of loaded state too."""
+        self._flushes_loaded = True
+        for slot in self.slots.values():
+            slot.flushing = bool(slot.state) and not isinstance(slot.codec, Dense)
 
     def state_dict(self, copy: Callable[[Any], Any]) -> dict[str, Any]:
         """Describe every tensor that has a codec of its own: step, codec, shape and a copy of its state.
@@ -212,6 +180,7 @@ class Session:
                 "loss_scale": self._scale,
                 "codec": config_of(slot.codec),
                 "budget": slot.budget,
+                "flush": slot.flush_mark,
                 "shape": list(slot.spec.shape),
                 "state": {name: copy(array) for name, array in slot.state.items()},
             }
@@ -224,7 +193,7 @@ class Session:
         """Go on from saved state; each tensor takes its own at its next use."""
         self.slots.clear()
         self.sharing.clear()
-        self._loaded = dict(saved)
+        self._loaded, self._flushes_loaded = dict(saved), False
         self._sent.clear()
         self._receiving, self.overflow = True, False
         steps = {value["step"] for value in saved.values()}

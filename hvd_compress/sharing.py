@@ -13,7 +13,7 @@ from hvd_compress.exchange import SummingCollective
 from hvd_compress.ops.kernels import Kernels
 
 if TYPE_CHECKING:
-    from hvd_compress.session import Slot
+    from hvd_compress.slot import Slot
 
 __all__ = ["Sharing"]
 

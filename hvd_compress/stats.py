@@ -17,7 +17,8 @@ class Counts:
     dense_bytes : int
         Bytes of the gradients before compression.
     sent_bytes : int
-        Bytes of the buffers handed to Horovod.
+        Bytes of the buffers handed to Horovod. Not counted: settings, compared once, and 4 bytes for each step that
+        gathers, by which ranks are counted.
     kept_entries : int
         Entries of the gradients that were sent: all of them unless the codec chooses some.
     encode_seconds, wait_seconds, decode_seconds : float
@@ -95,6 +96,21 @@ class Stats:
         self.tensors[tensor].add(counts)
         if compressed:
             self.compressed.add(counts)
+
+    def write_scalars(self, writer: Any, step: int, prefix: str = "compression/") -> None:
+        """Write the last step's counts as scalars.
+
+        Parameters
+        ----------
+        writer
+            With the method ``add_scalar(tag, value, step)``, such as ``torch.utils.tensorboard.SummaryWriter``.
+        step : int
+            That they are written for.
+        prefix : str
+            Put before each name.
+        """
+        for name, value in {**self.step.as_dict(), "state_nbytes": self.state_nbytes}.items():
+            writer.add_scalar(prefix + name, value, step)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready form."""

@@ -9,14 +9,17 @@ from time import perf_counter
 from typing import NamedTuple, Protocol
 
 from hvd_compress.advice import Advice
-from hvd_compress.codec import Array, CompressionError
+from hvd_compress.change import follow
+from hvd_compress.codec import Array, CompressionError, State
 from hvd_compress.codecs.none import Dense
 from hvd_compress.exchange import Collective, Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.payload import TensorSpec
-from hvd_compress.policy import BySize
-from hvd_compress.session import Session, Slot
+from hvd_compress.policy import Policy
+from hvd_compress.registry import codec_from_config
+from hvd_compress.session import Session
+from hvd_compress.slot import Slot
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.timeline import Timeline
 
@@ -47,8 +50,7 @@ class Worker:
 
     Parameters
     ----------
-    policy : BySize
-        From :func:`hvd_compress.compose`.
+    policy : Policy
 
     Attributes
     ----------
@@ -57,7 +59,7 @@ class Worker:
         Tensor name -> what every step sends of tensors that do not pass through here.
     """
 
-    def __init__(self, policy: BySize) -> None:
+    def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.stats = Stats()
         self.beside: dict[str, Counts] = {}
@@ -65,10 +67,32 @@ class Worker:
         self._idle_since = 0.0
         self._timeline: Timeline | None = None
 
+    def begin(self, session: Session, key: str) -> None:
+        """Note that a tensor is about to be sent, which may begin a step."""
+        if session.sending(key):
+            session.policy = self.policy.at_step(session.step)
+            self.stats.begin_step()
+            if self._timeline is not None:
+                self._timeline.flush()
+            for name, counts in self.beside.items():
+                self.stats.add(name, counts, compressed=False)
+
     def send(
-        self, session: Session, key: str, ops: Kernels, gradient: Array, collective: CountingCollective, start: float
+        self,
+        session: Session,
+        key: str,
+        ops: Kernels,
+        gradient: Array,
+        collective: CountingCollective,
+        start: float,
+        name: str | None = None,
     ) -> tuple[Array, Sent]:
-        """Encode a gradient and start its exchange, in work that began at `start`.
+        """Encode a gradient and start its exchange, in work that began at `start`; `begin` comes before.
+
+        Parameters
+        ----------
+        name : str, optional
+            What rules know the tensor by; its key without what the session puts before it.
 
         Returns
         -------
@@ -82,14 +106,13 @@ class Worker:
         CompressionError
             If the gradient does not fit what is known of its tensor; the message names it.
         """
-        self._begin(session, key)
         try:
             spec = spec_of(ops, gradient)
-            slot = self._slot(session, key, spec, ops, collective)
+            slot = self._slot(session, key, spec, ops, collective, name or key.removeprefix(session.prefix))
             site = Site(key, session.step, collective.rank, collective.world_size)
             room = session.room(slot)
             reduced, pending, state = send(slot.current, ops, gradient, slot.state, site, collective, room)
-            session.update(slot, state)
+            self._keep(session, slot, state)
             session.sharing.count(key, pending.magnitudes)
         except (ValueError, TypeError) as error:
             raise _explained(error, key, ops.shape(gradient), ops.dtype(gradient)) from error
@@ -105,9 +128,10 @@ class Worker:
         """`send`, in short, of a tensor that is known to go as it is; None if it must pass through `send`."""
         slot = session.slots.get(key)
         # A subclass may keep state.
-        if slot is None or type(slot.codec) is not Dense or slot.spec != spec or spec.dtype == "bfloat16":
+        if slot is None or type(slot.codec) is not Dense or slot.policy is not session.policy or slot.spec != spec:
             return None
-        self._begin(session, key)
+        if spec.dtype == "bfloat16":
+            return None
         nbytes, self._idle_since = spec.nbytes, perf_counter()
         self.stats.add(key, Counts(nbytes, nbytes, spec.numel, self._idle_since - start), compressed=False)
         slot.sent_at = self._idle_since
@@ -154,7 +178,11 @@ class Worker:
         try:
             result, state = receive(ops, reduced, pending, slot.newest, collective, into)
             session.update(slot, state)
-            session.received(session.commits_late and not bool(ops.all_finite(result)))
+            looked_at = session.commits_late or slot.flushing
+            finite = not looked_at or bool(ops.all_finite(result))
+            session.received(session.commits_late and not finite)
+            if slot.flushing:
+                self._arrived(session, slot, finite)
         except (ValueError, TypeError) as error:
             raise _explained(error, key, spec.shape, spec.dtype) from error
         end, waited = perf_counter(), collective.wait_seconds
@@ -170,22 +198,39 @@ class Worker:
         nbytes = sum(session.state_nbytes for session in sessions)
         return replace(copy.deepcopy(self.stats), state_nbytes=nbytes)
 
-    def _begin(self, session: Session, key: str) -> None:
-        if session.sending(key):
-            self.stats.begin_step()
-            if self._timeline is not None:
-                self._timeline.flush()
-            for name, counts in self.beside.items():
-                self.stats.add(name, counts, compressed=False)
-
-    def _slot(self, session: Session, key: str, spec: TensorSpec, ops: Kernels, collective: CountingCollective) -> Slot:
-        slot = session.slots.get(key)
+    def _slot(
+        self, session: Session, key: str, spec: TensorSpec, ops: Kernels, collective: CountingCollective, name: str
+    ) -> Slot:
+        slot, policy = session.slots.get(key), session.policy or self.policy
         if slot is not None and slot.spec == spec:
+            if slot.policy is not policy or slot.flushing:
+                follow(slot, policy, name, ops)
             return slot
         self._timeline = Timeline.from_environment(collective.rank)
-        codec = self.policy.for_tensor(key, spec)
+        codec = policy.for_tensor(name, spec)
         self._advice.on(codec, spec, key, collective.rank, collective.world_size)
-        return session.slot(key, codec, spec, ops)
+        # Where codecs follow each other, the saved state may be of the one before.
+        saved = session.saved_codec(key, always=policy is not self.policy)
+        slot = session.slot(key, codec if saved is None else codec_from_config(saved), spec, ops)
+        if saved is None:
+            slot.policy = policy
+        else:
+            follow(slot, policy, name, ops)
+        return slot
+
+    def _keep(self, session: Session, slot: Slot, state: State) -> None:
+        """Take up a tensor's state after it was sent; what was to deliver all only if that arrives."""
+        if slot.flushing:
+            slot.delivered = state
+        if not slot.flushing or session.commits_late:
+            session.update(slot, state)
+
+    def _arrived(self, session: Session, slot: Slot, finite: bool) -> None:
+        """Note whether what was to deliver all has."""
+        if not finite:
+            slot.delivered = None
+        elif slot.delivered is not None and not session.commits_late:
+            slot.state = slot.delivered
 
     def _mark(self, key: str, what: str, start: float, end: float) -> None:
         if self._timeline is not None:

@@ -191,7 +191,9 @@ class LoopbackCollective:
         return self._damage(joined) if self._damage else joined
 
 
-class _OneRankCollective(LoopbackCollective):
+class OneRankCollective(LoopbackCollective):
+    """The collective of the only rank of a job."""
+
     rank, world_size, wait_seconds = 0, 1, 0.0
 
     def __init__(self) -> None:
@@ -226,8 +228,9 @@ class OneRank:
         """Send all gradients, then receive all of them, in their own place where they are float32."""
         sent = {}
         for name, gradient in gradients.items():
-            collective = _OneRankCollective()
+            collective = OneRankCollective()
             arguments = self.session, name, self._ops, gradient, collective, perf_counter()
+            self.worker.begin(self.session, name)
             sent[name] = *self.worker.send(*arguments), collective
         results = {}
         for name, gradient in gradients.items():

@@ -98,6 +98,7 @@ class _Steps:
 
     def encode(self, i: int) -> None:
         start, gradient = perf_counter(), self._gradients[i]
+        self._worker.begin(self._session, _NAME)
         self._reduced, self._sent = self._worker.send(self._session, _NAME, self._ops, gradient, self._kept, start)
 
     def gather(self) -> None:

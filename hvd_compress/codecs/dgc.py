@@ -114,6 +114,18 @@ class DGC(Sparsifier):
 
         return payload, ops.cond(ops.equal(payload.flag, NONFINITE), lambda: state, sent)
 
+    def unsent(self, ops: Kernels, state: State) -> Array:
+        return state["velocity"]
+
+    def holding(self, ops: Kernels, state: State, unsent: Array) -> State:
+        return {**state, "velocity": unsent}
+
+    def release(self, ops: Kernels, x: Array, state: State, site: Site) -> tuple[Array, State]:
+        gradient, n = self._clipped(ops, ops.float32(x), site), ops.shape(x)[0]
+        past = state["momentum"], state["velocity"]
+        momentum, velocity = ops.add_momentum(gradient, *past, self.momentum, self.nesterov)
+        return velocity, {"momentum": ops.zeros(n) if self.masking else momentum, "velocity": ops.zeros(n)}
+
     def _clipped(self, ops: Kernels, gradient: Array, site: Site) -> Array:
         if self.clip_norm is None:
             return gradient

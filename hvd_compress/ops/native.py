@@ -6,7 +6,6 @@ What the kernels do not take, other dtypes, strides and sizes, is left to the bo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, islice
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from hvd_compress.ops.native_levels import NativeLevels
 
 __all__ = ["NativeKernels"]
 
-_BATCH = 8
-"""Payloads of sparse entries that are decoded before they are added, for the sake of memory."""
+_SHARE_HELD = 3
+"""Decoded entries take three times the memory of the gradient's: as many are held as take no more than it."""
 
 _HALF_STEP = int(np.float32(2.0**103).view(np.int32))
 """Magnitude bits of half the distance between the two largest numbers of float32."""
@@ -86,15 +85,17 @@ class NativeKernels(NativeLevels):
         into = self.view(total)
         if into is None:
             return super().sum_entries(rows, factor, total)
-        waiting, fresh = iter(rows), True
-        while True:
-            batch = [(self.as_numpy(indices), self.as_numpy(values)) for indices, values in islice(waiting, _BATCH)]
-            following = next(waiting, None)
-            scale = self.number(factor) if following is None else 1.0
-            kernels.sum_entries(into, batch, fresh, scale)
-            if following is None:
-                return total
-            waiting, fresh = chain([following], waiting), False
+        waiting: list[tuple[Array, Array]] = []
+        fresh, held = True, 0
+        for indices, values in rows:
+            # One pass over the sum for as many as can be held.
+            if held > into.size // _SHARE_HELD:
+                kernels.sum_entries(into, waiting, fresh, 1.0)
+                waiting, fresh, held = [], False, 0
+            waiting.append((self.as_numpy(indices), self.as_numpy(values)))
+            held += self.shape(indices)[0]
+        kernels.sum_entries(into, waiting, fresh, self.number(factor))
+        return total
 
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:
         arrays = self.views(x, y)

@@ -16,6 +16,7 @@ from hvd_compress.codecs.none import Dense
 from hvd_compress.ops.denormals import host_thread
 from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import BySize
+from hvd_compress.rules import ByStep
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.tensorflow.bridge import call
 from hvd_compress.tensorflow.caller import Caller, find_caller, refuse_keras_3, refuse_xla
@@ -56,6 +57,10 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
     """
 
     def __init__(self, policy: BySize, *, loss_scale: Any = None) -> None:
+        if isinstance(policy, ByStep):
+            raise ValueError(
+                "steps: TensorFlow's graphs keep the collectives that they were traced with; use one codec"
+            )
         self.policy = policy
         self.loss_scale = loss_scale
         self._keys = Keys()
@@ -123,7 +128,7 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         refuse_xla()
         caller = find_caller(tensor)
         place = self._keys.locate(tensor, caller)
-        codec = self.policy.for_tensor(place.key, place.spec)
+        codec = self.policy.for_tensor(place.name, place.spec)
         refuse_momentum_twice(codec, caller.settings)
         if self._ordinal is None:
             self._ordinal = next(_ordinals)

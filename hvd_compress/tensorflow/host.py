@@ -59,7 +59,8 @@ class Host:
         start, ops, collective = perf_counter(), ops_for(gradient), GraphCollective(process_set)
         self._scale = float(scale)
         session = self._session(place.key)
-        reduced, sent = self.worker.send(session, place.key, ops, gradient, collective, start)
+        self.worker.begin(session, place.key)
+        reduced, sent = self.worker.send(session, place.key, ops, gradient, collective, start, place.name)
         waiting = self._sent.setdefault((place.key, place.turn), {})
         waiting[session.steps] = sent, collective
         if len(waiting) > _MOST_WAITING:

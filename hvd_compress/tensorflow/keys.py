@@ -25,6 +25,8 @@ class Place(NamedTuple):
     ----------
     key : str
         Keys the state: the variable's position in the model, or the name of the call.
+    name : str
+        The variable's, or that of the call, for rules.
     title : str
         The variable's name and position, for people.
     spec : TensorSpec
@@ -33,6 +35,7 @@ class Place(NamedTuple):
     """
 
     key: str
+    name: str
     title: str
     spec: TensorSpec
     turn: int
@@ -67,11 +70,11 @@ class Keys:
             first trace, or a shape is not known; the message names the variable.
         """
         if caller.variables is None:
-            key, title, shape = f"call/{caller.name}", caller.name, tensor.shape
+            key, name, title, shape = f"call/{caller.name}", caller.name, caller.name, tensor.shape
         else:
             self._compare(caller.variables, caller.gradients)
             variable = caller.variables[caller.position]
-            key, title = str(caller.position), _title(variable, caller.position)
+            key, name, title = str(caller.position), _title(variable, None), _title(variable, caller.position)
             # A gradient that was sparse does not know its own shape.
             shape = tensor.shape.merge_with(variable.shape)
         if not shape.is_fully_defined():
@@ -80,7 +83,7 @@ class Keys:
         known = self._specs.setdefault(key, spec)
         if known != spec:
             raise ValueError(f"{title}: was {known} until now, got {spec}; {_RULE}")
-        return Place(key, title, spec, self._turn(key))
+        return Place(key, name, title, spec, self._turn(key))
 
     def compare_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raise ``ValueError`` if a key is known with another shape than here; the message names it."""

@@ -34,12 +34,15 @@ class Caller(NamedTuple):
     name : str
         Of the operation, for calls without an optimizer.
     process_set : horovod.torch.ProcessSet
+    in_backward : bool
+        Whether a backward pass has just made the gradient, so that it is a new one.
     """
 
     optimizer: Any
     parameter: torch.Tensor | None
     name: str
     process_set: Any
+    in_backward: bool
 
 
 def find_caller(tensor: torch.Tensor) -> Caller:
@@ -56,7 +59,7 @@ def find_caller(tensor: torch.Tensor) -> Caller:
             break
         module, function = frame.f_globals.get("__name__"), frame.f_code.co_name
         if module == "horovod.torch.optimizer" and function in _OPTIMIZER:
-            return _optimizer_call(frame.f_locals)
+            return _optimizer_call(frame)
         if module == "horovod.torch.mpi_ops" and not function.startswith("<"):
             return _plain_call(function, frame.f_locals, tensor)
         frame = frame.f_back
@@ -75,11 +78,13 @@ def find_optimizer() -> Any:
     return None
 
 
-def _optimizer_call(names: dict[str, Any]) -> Caller:
-    optimizer = names["self"]
+def _optimizer_call(frame: FrameType) -> Caller:
+    names = frame.f_locals
+    optimizer, caller = names["self"], frame.f_back
     # Horovod's optimizer for Adasum has no attribute op.
     refuse_reduction(hvd, getattr(optimizer, "op", hvd.Adasum))
-    return Caller(optimizer, names.get("p"), "", optimizer.process_set)
+    in_backward = caller is not None and caller.f_code.co_name == "hook"
+    return Caller(optimizer, names.get("p"), "", optimizer.process_set, in_backward)
 
 
 def _plain_call(function: str, names: dict[str, Any], tensor: torch.Tensor) -> Caller:
@@ -92,4 +97,4 @@ def _plain_call(function: str, names: dict[str, Any], tensor: torch.Tensor) -> C
         refuse_reduction(hvd, names["op"])
     if function == "grouped_allreduce":
         name = f"{name}.{next(i for i, other in enumerate(names['tensors']) if other is tensor)}"
-    return Caller(None, None, name, names["process_set"])
+    return Caller(None, None, name, names["process_set"], False)

@@ -8,6 +8,7 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
+from hvd_compress.torch.gate import Gate, Passage
 from hvd_compress.torch.host import Array, host_array, tensor_of
 
 __all__ = ["HorovodCollective"]
@@ -21,9 +22,15 @@ class HorovodCollective:
     process_set : horovod.torch.ProcessSet
     host : bool
         Whether arrays are NumPy's instead of tensors.
+    gate : Gate
+        That nothing is gathered before.
+    step : int
+        That this is for.
     """
 
-    def __init__(self, process_set: Any, host: bool) -> None:
+    def __init__(self, process_set: Any, host: bool, gate: Gate, step: int) -> None:
+        self._gate = gate
+        self._step = step
         self._process_set = process_set
         self._host = host
         self.rank: int = process_set.rank()
@@ -31,11 +38,12 @@ class HorovodCollective:
         self.sent_bytes = 0
         self.wait_seconds = 0.0
 
-    def allgather(self, buffer: Array, name: str) -> int:
+    def allgather(self, buffer: Array, name: str) -> Passage:
         """Start gathering a 1-D uint8 array."""
-        tensor = self._count(buffer)
-        handle: int = hvd.allgather_async(tensor, name=f"hvd_compress.{name}", process_set=self._process_set)
-        return handle
+        tensor, name = self._count(buffer), f"hvd_compress.{name}"
+        return self._gate.enter(
+            self._step, lambda: int(hvd.allgather_async(tensor, name=name, process_set=self._process_set))
+        )
 
     def allreduce(self, array: Array, name: str) -> int:
         """Start adding a 1-D array over the ranks."""
@@ -43,10 +51,10 @@ class HorovodCollective:
         handle: int = hvd.allreduce_async(tensor, name=name, op=hvd.Sum, process_set=self._process_set)
         return handle
 
-    def wait(self, handle: int) -> Array:
+    def wait(self, handle: Passage | int) -> Array:
         """Wait for a handle and return the array that came; of an allgather all ranks' arrays one after another."""
         start = perf_counter()
-        gathered: torch.Tensor = hvd.synchronize(handle)
+        gathered: torch.Tensor = hvd.synchronize(self._gate.through(handle) if isinstance(handle, Passage) else handle)
         self.wait_seconds += perf_counter() - start
         return host_array(gathered) if self._host else gathered
 

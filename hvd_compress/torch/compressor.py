@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -12,28 +13,41 @@ import horovod.torch as hvd
 import torch
 from horovod.torch.compression import Compressor as HorovodCompressor
 
-from hvd_compress.advice import refuse_momentum_twice, say_if_idle
+from hvd_compress.advice import say_if_idle
 from hvd_compress.exchange import spec_of
 from hvd_compress.ops import Kernels, ops_for
-from hvd_compress.policy import BySize
-from hvd_compress.session import Session, Slot
+from hvd_compress.policy import Policy
+from hvd_compress.rules import policy_of
+from hvd_compress.session import Session
+from hvd_compress.slot import Slot
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.torch.caller import find_caller, find_optimizer
 from hvd_compress.torch.collective import HorovodCollective
-from hvd_compress.torch.host import copy_of, host_array, on_host, tensor_of
+from hvd_compress.torch.host import host_array, on_host, tensor_of
 from hvd_compress.torch.naming import Group, Names
+from hvd_compress.torch.saving import tensors_for
+from hvd_compress.torch.sessions import Sessions
 from hvd_compress.worker import Sent, Worker
 
-__all__ = ["Compressor"]
+__all__ = ["Compressor", "Progress"]
 
 
 _WITHOUT_GRAPH: dict[bool, Any] = {True: nullcontext, False: torch.no_grad}
 """By whether arrays are NumPy's, which autograd does not follow."""
 
 
+class _Origin(NamedTuple):
+    """Whose gradient it is."""
+
+    group: Group
+    key: str
+    gradient: weakref.ref[torch.Tensor]
+
+
 class _Context(NamedTuple):
     """What `decompress` needs of `compress`."""
 
+    origin: _Origin
     sent: Sent
     session: Session
     collective: HorovodCollective
@@ -44,9 +58,23 @@ class _Context(NamedTuple):
 class _Plain(NamedTuple):
     """The same of a tensor that goes as it is."""
 
+    origin: _Origin
     slot: Slot
     session: Session
-    key: str
+
+
+class Progress(NamedTuple):
+    """How far a compressor has come: `tensors` as in its saved state, `steps` as `Sessions.steps`."""
+
+    policy: Policy
+    steps: Mapping[str, int]
+    tensors: Mapping[str, Any]
+
+
+class _Again(NamedTuple):
+    """What `decompress` needs of a gradient that was combined already."""
+
+    dtype: torch.dtype
 
 
 class Compressor(HorovodCompressor):  # type: ignore[misc]
@@ -54,8 +82,8 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
 
     Parameters
     ----------
-    policy : BySize
-        From :func:`hvd_compress.compose`.
+    policy : Policy
+        Such as from :func:`hvd_compress.compose`.
     named_parameters : iterable of (str, torch.Tensor), optional
         Names for the state. By default those that Horovod's optimizer was given.
     grad_scaler : torch.amp.GradScaler, optional
@@ -65,7 +93,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
 
     def __init__(
         self,
-        policy: BySize,
+        policy: Policy,
         *,
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
         grad_scaler: Any = None,
@@ -74,8 +102,8 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         self._worker = Worker(policy)
         self._names = Names(named_parameters)
         self._grad_scaler = grad_scaler
-        self._sessions: dict[Group, Session] = {}
-        self._loaded: dict[str, Any] = {}
+        self._sessions = Sessions(grad_scaler)
+        self._combined: dict[Group, dict[str, weakref.ref[torch.Tensor]]] = {}
         say_if_idle(hvd)
 
     def __repr__(self) -> str:
@@ -127,22 +155,28 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         start = perf_counter()
         caller = find_caller(tensor)
         group, name = self._names.locate(tensor, caller)
-        if group not in self._sessions and caller.optimizer is not None:
-            for settings in caller.optimizer.param_groups:
-                refuse_momentum_twice(self.policy.codec, settings)
-        session, key, gradient = self._session(group), group.prefix + name, tensor.detach()
+        key, gradient = group.prefix + name, tensor.detach()
+        if caller.in_backward:
+            # Horovod's optimizer is not told when a loss scaler skips a step, and thinks that it still has to be made.
+            self._combined.pop(group, None)
+        elif getattr(caller.optimizer, "_synchronized", False) and self._was_combined(group, key, tensor):
+            # MPI and Gloo cannot add bfloat16.
+            return gradient.float() if tensor.dtype == torch.bfloat16 else gradient, _Again(tensor.dtype)
+        session = self._sessions.get(group) or self._sessions.begin(group, caller, self.policy)
+        self._worker.begin(session, key)
+        origin = _Origin(group, key, weakref.ref(tensor))
         if key in session.slots and tensor.is_contiguous():
             slot = self._worker.send_dense(session, key, spec_of(ops_for(tensor), tensor), start)
             if slot is not None:
-                return gradient, _Plain(slot, session, key)
+                return gradient, _Plain(origin, slot, session)
         host = on_host(tensor)
-        collective = HorovodCollective(caller.process_set, host)
+        collective = HorovodCollective(caller.process_set, host, session.gate, session.steps)
         with _WITHOUT_GRAPH[host]():
             array = host_array(gradient) if host else gradient
             reduced, sent = self._worker.send(session, key, ops_for(array), array, collective, start)
         # hvd.allreduce must leave its input alone; an optimizer takes the result over in place of the gradient.
         into = gradient if caller.optimizer is not None and tensor.dtype == torch.float32 else None
-        return tensor_of(reduced), _Context(sent, session, collective, into, host)
+        return tensor_of(reduced), _Context(origin, sent, session, collective, into, host)
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """Finish the exchange of a gradient; called by Horovod.
@@ -167,18 +201,32 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         if ctx is None:
             self._watch(tensor)
             return tensor
+        if isinstance(ctx, _Again):
+            return tensor.to(ctx.dtype)
         if isinstance(ctx, _Plain):
-            self._worker.receive_dense(ctx.session, ctx.slot, ctx.key, lambda: bool(torch.isfinite(tensor).all()))
+            key = ctx.origin.key
+            self._worker.receive_dense(ctx.session, ctx.slot, key, lambda: bool(torch.isfinite(tensor).all()))
+            self._note_combined(ctx.origin)
             return tensor
-        sent, session, collective, into, host = ctx
+        origin, sent, session, collective, into, host = ctx
         with _WITHOUT_GRAPH[host]():
             array_of = host_array if host else torch.Tensor.detach
             reduced, room = array_of(tensor.detach()), None if into is None else array_of(into)
             ops = ops_for(reduced)
             self._share(session, ops, collective)
             result = tensor_of(self._worker.receive(session, ops, reduced, sent, collective, room))
+        self._note_combined(origin)
         # One more tensor around the same memory would keep the last one alive, and that the one before it.
         return into if into is not None and result.data_ptr() == into.data_ptr() else result
+
+    def _was_combined(self, group: Group, key: str, gradient: torch.Tensor) -> bool:
+        """Whether that is what the last exchange left: another gradient may have its place in memory by now."""
+        combined = self._combined.get(group, {}).get(key)
+        return combined is not None and combined() is gradient
+
+    def _note_combined(self, origin: _Origin) -> None:
+        # Horovod puts the result into the tensor that it gave.
+        self._combined.setdefault(origin.group, {})[origin.key] = origin.gradient
 
     def _share(self, session: Session, ops: Kernels, collective: HorovodCollective) -> None:
         before = collective.sent_bytes
@@ -188,46 +236,88 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
 
     def _watch(self, tensor: torch.Tensor) -> None:
         """Notice an overflow in a gradient that is not compressed: the loss scaler skips the step for it, too."""
-        group = None if self._grad_scaler is None else self._names.group_of(find_optimizer())
-        if group in self._sessions:
+        session = None
+        if self._grad_scaler is not None:
+            session = self._sessions.get(self._names.group_of(find_optimizer()))
+        if session is not None:
             values = tensor.coalesce().values() if tensor.is_sparse else tensor
-            self._sessions[group].received(not bool(torch.isfinite(values).all()))
+            session.received(not bool(torch.isfinite(values).all()))
 
-    def _session(self, group: Group) -> Session:
-        if group not in self._sessions:
-            scaler = self._grad_scaler
-            self._sessions[group] = Session(None if scaler is None else scaler.get_scale)
-            self._load(group)
-        return self._sessions[group]
+    def reconfigure(self, config: Mapping[str, Any] | str) -> None:
+        """Go over to another codec, or other parameters, from the next step on; every rank must call it, between steps.
 
-    def _load(self, group: Group) -> None:
-        own = {key: value for key, value in self._loaded.items() if key in group.keys}
-        self._sessions[group].load_state_dict(own)
+        What is unsent goes along. Where the new codec has no place for it, the next step delivers it: it goes densely.
+
+        Parameters
+        ----------
+        config : str or mapping
+            As for ``Compression.from_config``; "none" switches compression off.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As ``Compression.from_config``; if momentum would change hands between codec and optimizer; on every rank if
+            the ranks do not ask for the same after the same number of steps.
+        """
+        policy = policy_of(config)
+        if policy.codec.has_momentum != self.policy.codec.has_momentum:
+            raise ValueError(
+                f"reconfigure: {policy.codec!r} and {self.policy.codec!r} must both apply momentum or both leave it to "
+                "the optimizer, which has one setting"
+            )
+        self._sessions.require_same("reconfigure", compression=policy.config)
+        self.policy = self._worker.policy = policy
+
+    def flush(self) -> None:
+        """Have the next step deliver all that is unsent: it goes densely. Every rank must call it, between steps.
+
+        Before training ends, or before the state is saved for another number of ranks, make one step after it.
+
+        Raises
+        ------
+        ValueError
+            On every rank if the ranks do not all call it after the same number of steps.
+        """
+        self._sessions.require_same("flush")
+        self._sessions.flush()
+
+    def progress(self) -> Progress:
+        """Return what elastic training commits: settings as they are now, steps, and a copy of the state."""
+        return Progress(self.policy, self._sessions.steps(), self._sessions.state())
+
+    def restart(self, progress: Progress) -> None:
+        """Go on from that after ranks came or went: they compare their settings anew."""
+        self._combined.clear()
+        self.policy = self._worker.policy = progress.policy
+        self._sessions.restart(progress.tensors, progress.steps)
 
     def stats(self) -> Stats:
         """Return what was sent, how long it took and what the state takes on this rank: a snapshot."""
-        return self._worker.snapshot(self._sessions.values())
+        return self._worker.snapshot(self._sessions.all())
 
     def state_dict(self) -> dict[str, Any]:
         """Return a copy of this rank's residuals and step numbers, by tensor name.
 
         Call it between steps. Every rank has its own: save one for each.
         """
-        tensors = dict(self._loaded)
-        for session in self._sessions.values():
-            tensors.update(session.state_dict(copy_of))
-        return {"tensors": tensors}
+        rank, world_size = _place()
+        return {"tensors": self._sessions.state(), "rank": rank, "world_size": world_size}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned on this rank.
+    def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Go on from what `state_dict` returned on this rank, or from a list of what it returned on all ranks.
+
+        A job of another number of ranks needs the list: its ranks share out what was not sent, so that the average over
+        them is what it was.
 
         Raises
         ------
         ValueError
-            If it is no such dictionary. A state that does not fit its tensor is reported when the tensor is first used.
+            If it is no such dictionary or list, or one of another rank. A state that does not fit its tensor is
+            reported when the tensor is first used.
         """
-        if not isinstance(state_dict, Mapping) or "tensors" not in state_dict:
-            raise ValueError(f"state_dict must come from a compressor's state_dict(), got {type(state_dict).__name__}")
-        self._loaded = dict(state_dict["tensors"])
-        for group in self._sessions:
-            self._load(group)
+        self._sessions.load(tensors_for(state_dict, *_place()))
+
+
+def _place() -> tuple[int, int]:
+    """Rank and number of ranks."""
+    return (hvd.rank(), hvd.size()) if hvd.is_initialized() else (0, 1)

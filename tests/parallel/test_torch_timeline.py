@@ -1,10 +1,9 @@
-"""The trace of what the compressor does, and what the network says of the bytes that it counts."""
+"""The trace of what the compressor does, beside Horovod's timeline."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,27 +17,19 @@ SHAPES = {"layer": (60, 50), "head": (50, 40), "bias": (40,)}
 STEPS = 5
 
 
-def train(config: str, shapes: dict[str, tuple[int, ...]], steps: int) -> Any:
-    """Train with noise for gradients; return the statistics."""
+def train(config: str, shapes: dict[str, tuple[int, ...]], steps: int) -> None:
+    """Train with noise for gradients."""
     import horovod.torch as hvd
 
     hvd.init()
     model, compression = Tensors(shapes), compressor(config)
     optimizer = wrap(hvd, model, compression)
     gradients = {name: noise(shape, 0, hvd.rank()) for name, shape in shapes.items()}
-    before = _loopback_nbytes()
     for _ in range(steps):
         optimizer.zero_grad()
         model.push(gradients)
         optimizer.step()
-    hvd.barrier()
-    result = compression.stats().total.sent_bytes, _loopback_nbytes() - before
     hvd.shutdown()
-    return result
-
-
-def _loopback_nbytes() -> int:
-    return int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
 
 
 @pytest.mark.parametrize("horovod", [True, False], ids=["beside Horovod's", "alone"])
@@ -73,11 +64,3 @@ def test_every_exchange_is_in_the_trace_under_its_parameter_s_name(tmp_path: Pat
             assert len(gathered) == len(spans) == STEPS
             # One clock: each is gathered while it is on its way.
             assert all(start <= at <= end for at, (start, end) in zip(sorted(gathered), sorted(spans), strict=True))
-
-
-def test_the_network_carries_the_bytes_that_are_counted() -> None:
-    """F098."""
-    ranks = own_launch.run(train, "topk:density=0.05", {"w": (1000, 1000)}, 100, launcher="gloo")
-    # Of two ranks, each sends its row to the other one.
-    counted = sum(sent for sent, _ in ranks)
-    assert max(carried for _, carried in ranks) == pytest.approx(counted, rel=0.1)

@@ -270,3 +270,16 @@ def test_the_code_trains_two_workers_to_equal_parameters(
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\b(?:scripts|tests)/[\w./]*\w", TEXT)) | {"LICENSE"}))
 def test_files_that_are_named_exist(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+def test_every_cell_of_horovods_options_is_backed_by_a_test() -> None:
+    section = TEXT.partition("## Horovod's options")[2].partition("\n## ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("|")][2:]
+    assert len(rows) > 20
+    files = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "tests/parallel").glob("test_*.py")}
+    for row in rows:
+        *_, tests, _ = row.split("|")
+        names = re.findall(r"`(test_\w+(?:\.py)?)`", tests)
+        assert names, row
+        for name in names:
+            assert name in files or any(f"def {name}(" in text for text in files.values()), name

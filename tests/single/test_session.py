@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hvd_compress import Codec, Dense, ErrorFeedback, Site, TensorSpec, TopK
-from hvd_compress.session import Session, Slot
+from hvd_compress.session import Session
+from hvd_compress.slot import Slot
 from tests.cases import ops_of
 
 OPS, SPEC, CODEC = ops_of("numpy"), TensorSpec((50,), "float32"), ErrorFeedback(TopK(density=0.1))

@@ -78,3 +78,21 @@ def test_totals_are_the_sums_of_the_parts(codec: Codec) -> None:
         for parts in (steps, rank.stats.tensors.values()):
             assert total == pytest.approx(sum(getattr(counts, declared.name) for counts in parts), rel=1e-9)
     assert rank.stats.tensors["bias"].kept_entries == rank.stats.tensors["bias"].dense_bytes // 4 == 3 * 7
+
+
+def test_scalars_of_the_last_step_go_to_a_writer() -> None:
+    written = {}
+
+    class Writer:
+        def add_scalar(self, tag: str, value: float, step: int) -> None:
+            written[tag] = value, step
+
+    rank = OneRank(compose_config("topk:density=0.1"))
+    for step in range(2):
+        rank.step({"w": gradient(step)})
+    rank.stats.write_scalars(Writer(), 7)
+    assert written["compression/dense_bytes"] == (4 * ENTRIES, 7)
+    assert written["compression/kept_entries"] == (200, 7)
+    assert written["compression/compression_ratio"] == (rank.stats.step.compression_ratio, 7)
+    assert written["compression/state_nbytes"] == (4 * ENTRIES, 7)
+    assert {tag.rpartition("/")[2] for tag in written} == {*rank.stats.step.as_dict(), "state_nbytes"}

@@ -102,7 +102,7 @@ def test_compressor_can_be_pickled_before_horovod_starts(config: str, module: An
     restored = module.loads(module.dumps(original))
     assert type(restored) is Compressor
     assert restored.policy == original.policy
-    assert restored.state_dict() == {"tensors": {}}
+    assert restored.state_dict() == {"tensors": {}, "rank": 0, "world_size": 1}
 
 
 @pytest.mark.parametrize("config", list(CODECS.values()), ids=list(CODECS))
@@ -121,10 +121,10 @@ def test_compressor_is_true_and_hashed_and_compared_by_identity(config: str) -> 
 def test_pickle_of_a_used_compressor_starts_with_empty_state() -> None:
     """F117."""
     used = compressor("topk")
-    used.load_state_dict({"tensors": {"w": {"step": 3, "loss_scale": None}}})
+    used.load_state_dict({"tensors": {"w": {"step": 3, "loss_scale": None}}, "rank": 0, "world_size": 1})
     assert used.state_dict()["tensors"]
-    assert pickle.loads(pickle.dumps(used)).state_dict() == {"tensors": {}}
-    assert copy.deepcopy(used).state_dict() == {"tensors": {}}
+    assert pickle.loads(pickle.dumps(used)).state_dict() == {"tensors": {}, "rank": 0, "world_size": 1}
+    assert copy.deepcopy(used).state_dict() == {"tensors": {}, "rank": 0, "world_size": 1}
 
 
 def test_compressor_with_a_loss_scaler_cannot_be_copied() -> None:
