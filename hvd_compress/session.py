@@ -48,8 +48,9 @@ class Session:
         self._scale: float | None = None
         self._sent: set[str] = set()
         self._receiving = True
-        self._loaded: Mapping[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
         self._flushes_loaded = False
+        self.follows = False
         self.sharing = Sharing()
 
     @property
@@ -122,10 +123,12 @@ class Session:
         slot = self.slots.get(key)
         if slot is None:
             slot = self.slots[key] = Slot(codec, spec, self._first_state(key, codec, spec, ops))
-            slot.budget = self._loaded.get(key, {}).get("budget")
-            mark = self._loaded.get(key, {}).get("flush")
+            saved = self._loaded.get(key, {})
+            slot.budget, mark = saved.get("budget"), saved.get("flush")
             slot.flushing = mark is not None or (self._flushes_loaded and key in self._loaded)
             slot.delivered = slot.state if mark == "done" else None
+            # It is a second copy of the state, as large as the model.
+            self._loaded.pop(key, None)
         elif slot.spec != spec:
             raise ValueError(f"was {slot.spec} until now, got {spec}")
         return slot
@@ -145,7 +148,7 @@ class Session:
     def saved_codec(self, key: str, always: bool) -> Mapping[str, Any] | None:
         """Config of the codec that a loaded state is of, if the tensor is on its way to another, or `always`."""
         saved = self._loaded.get(key)
-        return saved["codec"] if saved is not None and (always or saved.get("flush")) else None
+        return saved["codec"] if saved is not None and (always or self.follows or saved.get("flush")) else None
 
     def check_loaded(self, key: str, codec: Codec, spec: TensorSpec) -> None:
         """Raise ``ValueError`` if the saved state of a tensor is for another shape or codec."""
@@ -193,7 +196,7 @@ class Session:
         """Go on from saved state; each tensor takes its own at its next use."""
         self.slots.clear()
         self.sharing.clear()
-        self._loaded, self._flushes_loaded = dict(saved), False
+        self._loaded, self._flushes_loaded, self.follows = dict(saved), False, False
         self._sent.clear()
         self._receiving, self.overflow = True, False
         steps = {value["step"] for value in saved.values()}

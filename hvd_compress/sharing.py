@@ -57,9 +57,12 @@ class Sharing:
         if self._started is not None:
             handle, collective, ops = self._started
             keys = sorted(self._magnitudes)
-            totals = np.reshape(ops.to_list(collective.wait(handle)), (len(keys), -1))
+            summed = collective.wait(handle)
             self._world_size = collective.world_size
-            self._totals = dict(zip(keys, totals, strict=True))
+            # Elastic training may have lost the sum, on all ranks: they go on with the budgets that they have.
+            if summed is not None:
+                totals = np.reshape(ops.to_list(summed), (len(keys), -1))
+                self._totals = dict(zip(keys, totals, strict=True))
         if self._totals:
             counted = [slots[key] for key in sorted(self._totals)]
             codecs, specs = [slot.codec for slot in counted], [slot.spec for slot in counted]

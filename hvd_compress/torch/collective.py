@@ -52,11 +52,14 @@ class HorovodCollective:
         return handle
 
     def wait(self, handle: Passage | int) -> Array:
-        """Wait for a handle and return the array that came; of an allgather all ranks' arrays one after another."""
+        """Wait for a handle and return the array that came; of an allgather all ranks' arrays one after another.
+
+        None if Horovod was initialised anew since.
+        """
         start = perf_counter()
         gathered: torch.Tensor = hvd.synchronize(self._gate.through(handle) if isinstance(handle, Passage) else handle)
         self.wait_seconds += perf_counter() - start
-        return host_array(gathered) if self._host else gathered
+        return host_array(gathered) if self._host and gathered is not None else gathered
 
     def _count(self, array: Array) -> torch.Tensor:
         tensor = tensor_of(array)

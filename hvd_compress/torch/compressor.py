@@ -267,6 +267,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
             )
         self._sessions.require_same("reconfigure", compression=policy.config)
         self.policy = self._worker.policy = policy
+        self._sessions.follow()
 
     def flush(self) -> None:
         """Have the next step deliver all that is unsent: it goes densely. Every rank must call it, between steps.

@@ -13,6 +13,7 @@ from hvd_compress.ops import ops_for
 from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import codec_from_config
 from hvd_compress.torch.compressor import Compressor
+from hvd_compress.torch.saving import holds_back
 
 __all__ = ["CompressorHandler", "register"]
 
@@ -48,10 +49,8 @@ class CompressorHandler(StateHandler):  # type: ignore[misc]
 
 def _told(saved: Mapping[str, Any]) -> dict[str, Any]:
     """What a rank tells the others of a tensor: its state only where that holds nothing of the rank's own."""
-    state = {name: array.cpu() for name, array in saved["state"].items()}
-    codec = codec_from_config(saved["codec"]).at_step(saved["step"])
-    own = bool(state) and codec.unsent(ops_for(next(iter(state.values()))), state) is not None
-    return {**saved, "state": None if own else state}
+    state = None if holds_back(saved) else {name: array.cpu() for name, array in saved["state"].items()}
+    return {**saved, "state": state}
 
 
 def _filled(told: Mapping[str, Any], mine: Mapping[str, Any] | None) -> dict[str, Any]:

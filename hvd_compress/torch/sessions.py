@@ -46,6 +46,7 @@ class Sessions:
         self._steps: dict[str, int] = {}
         self._agreed: set[str] = set()
         self._flushes_loaded = False
+        self._follows = False
 
     def all(self) -> list[GatedSession]:
         """All that there are."""
@@ -105,7 +106,7 @@ class Sessions:
 
     def load(self, tensors: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
-        self._loaded, self._steps, self._flushes_loaded = dict(tensors), {}, False
+        self._loaded, self._steps, self._flushes_loaded, self._follows = dict(tensors), {}, False, False
         for group in self._sessions:
             self._load(group)
 
@@ -115,12 +116,19 @@ class Sessions:
         self._sessions.clear()
         self._agreed.clear()
         self.load(tensors)
-        self._steps = dict(steps)
+        self._steps, self._follows = dict(steps), True
+
+    def follow(self) -> None:
+        """Let state that was loaded be of a codec that is left."""
+        self._follows = True
+        for session in self._sessions.values():
+            session.follows = True
 
     def _load(self, group: Group) -> None:
-        own = {key: value for key, value in self._loaded.items() if key in group.keys}
+        own = {key: self._loaded.pop(key) for key in group.keys & self._loaded.keys()}
         session = self._sessions[group]
         session.load_state_dict(own)
+        session.follows = self._follows
         session.steps = self._steps.get(min(group.keys), session.steps)
 
 

@@ -238,3 +238,20 @@ def test_disabled_scaler_changes_nothing(hvd: Any, rank: int) -> None:
             optimizer.step()
         models.append(parameters_of(model))
     assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_steps_after_skipped_ones_are_compressed(hvd: Any, rank: int, gather: Gather, set_to_none: bool) -> None:
+    """Horovod's optimizer is not told that a step was skipped, and a new gradient may lie where the last one did."""
+    run = Scaled(hvd, "topk:density=0.1", growth_interval=1)
+    run.optimizer.zero_grad = lambda: run.model.zero_grad(set_to_none=set_to_none)
+    for step in range(20):
+        pushed = gradients(step, rank)
+        if step % 2 == 0 and rank == 1:
+            pushed["other"][3, 7] = float("inf")
+        elif rank == 1:
+            del pushed["large"]
+        run.step(pushed)
+        assert run.compression.stats().steps == step + 1
+        assert run.compression.stats().step.kept_entries >= 160 + 5
+    assert_in_sync(gather, run.model)

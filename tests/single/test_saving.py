@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from hvd_compress import DGC, DenseMomentum, config_of
 from hvd_compress.torch.saving import tensors_for
 
 
@@ -14,7 +15,10 @@ def saved(rank: int, world_size: int) -> dict[str, Any]:
     """What a rank saved."""
     generator = torch.Generator().manual_seed(rank)
     state = {key: torch.randn(50, generator=generator) for key in ("momentum", "velocity")}
-    return {"tensors": {"w": {"step": 3, "state": state}}, "rank": rank, "world_size": world_size}
+    large = {"step": 3, "codec": config_of(DGC()), "state": state}
+    # Momentum that is applied after the reduction is equal on all ranks.
+    small = {"step": 3, "codec": config_of(DenseMomentum()), "state": {"momentum": torch.arange(5.0)}}
+    return {"tensors": {"w": large, "b": small}, "rank": rank, "world_size": world_size}
 
 
 @pytest.mark.parametrize("before", [1, 2, 3, 4])
@@ -31,6 +35,7 @@ def test_the_average_of_what_was_not_sent_stays(before: int, after: int) -> None
             for rank, tensors in enumerate(taken):
                 assert torch.equal(tensors["w"]["state"][key], states[rank]["tensors"]["w"]["state"][key])
     assert all(tensors["w"]["step"] == 3 for tensors in taken)
+    assert all(torch.equal(tensors["b"]["state"]["momentum"], torch.arange(5.0)) for tensors in taken)
 
 
 @pytest.mark.parametrize(
