@@ -120,7 +120,9 @@ def handed_over(framework: str) -> list[bytes]:
     allgather = Collective.allgather
 
     def watched(self: Any, buffer: Any, name: str) -> Any:
-        seen.append(np.asarray(buffer).tobytes())
+        # The torch skin's ranks compare their settings once.
+        if not name.endswith(".agreement"):
+            seen.append(np.asarray(buffer).tobytes())
         return allgather(self, buffer, name)
 
     Collective.allgather = watched

@@ -88,7 +88,7 @@ def test_names_of_collectives_come_from_parameters_and_no_counter() -> None:
     """F069."""
     ranks = own_launch.run(train_after_unnamed_calls_of_one_rank)
     assert ranks[0] == ranks[1]
-    assert ranks[0][1] == ["hvd_compress.0.weight", "hvd_compress.2.weight"]
+    assert ranks[0][1] == ["hvd_compress.0.weight", "hvd_compress.2.weight", "hvd_compress.hvd_compress.agreement"]
 
 
 def checksums() -> dict[str, str]:
