@@ -24,7 +24,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # No part of the standard library may be trusted to have checked what we have not.
-flags='-g1 -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all'
+flags='-g1 -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all -DHVD_COMPRESS_SANITIZED'
 
 printf '== the kernels\n'
 cp -r "$root"/{hvd_compress,tests,setup.py,pyproject.toml,README.md} "$work"

@@ -56,8 +56,8 @@ def write_groups(ops: Kernels, groups: Sequence[Group], budget: Budget) -> Array
     )
 
 
-def read_groups(ops: Kernels, body: Array, budget: Budget) -> list[Group]:
-    """Undo `write_groups`.
+def read_groups(ops: Kernels, body: Array, budget: Budget) -> list[Array]:
+    """Undo `write_groups`, to what `entries_of` returns.
 
     Raises
     ------
@@ -66,18 +66,19 @@ def read_groups(ops: Kernels, body: Array, budget: Budget) -> list[Group]:
     """
     kept, lines = _read_header(ops, body, budget)
     start = HEADER - COMMON
-    all_indices, groups = [], []
+    all_indices, entries = [], []
     for k in kept:
         stop = start + index_nbytes(budget.numel, k)
         all_indices.append(decode_indices(ops, body[start:stop], budget.numel, k))
         start = stop
-    ops.require(ops.are_distinct(all_indices, budget.numel), "payload: an index occurs twice")
+    if sum(k > 0 for k in kept) > 1:
+        ops.require(ops.are_distinct(all_indices, budget.numel), "payload: an index occurs twice")
     for indices, line, width, k in zip(all_indices, lines, WIDTHS, kept, strict=True):
         stop = start + (k * width + 7) // 8
-        groups.append(Group(indices, line, ops.unpack_bits(body[start:stop], width, k)))
+        entries += [indices, ops.unpack_values(body[start:stop], width, k, line)]
         start = stop
     ops.require(ops.all(body[start:] == 0), "payload: the filling is not zero")
-    return groups
+    return entries
 
 
 def _read_header(ops: Kernels, body: Array, budget: Budget) -> tuple[list[int], list[Array]]:

@@ -189,7 +189,5 @@ class JointSQ(Codec):
         found = payload.kept
         if found is None:
             budget = self.budget(numel)
-            found = ops.run_eagerly(
-                lambda ops, body: entries_of(ops, read_groups(ops, body, budget)), payload.parts, _ENTRIES
-            )
+            found = ops.run_eagerly(lambda ops, body: read_groups(ops, body, budget), payload.parts, _ENTRIES)
         return list(zip(found[::2], found[1::2], strict=True))

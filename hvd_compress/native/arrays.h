@@ -6,6 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+
+#include "memory.h"
 
 namespace hvd_compress {
 
@@ -21,7 +24,19 @@ inline std::size_t size_of(const py::array& x) { return static_cast<std::size_t>
 
 template <typename T>
 Array<T> new_array(std::size_t size) {
-    return Array<T>(static_cast<py::ssize_t>(size));
+    struct Memory {
+        void* start;
+        std::size_t nbytes;
+        explicit Memory(std::size_t wanted) : start(take_memory(wanted)), nbytes(wanted) {}
+        ~Memory() { give_memory(start, nbytes); }
+        Memory(const Memory&) = delete;
+        Memory& operator=(const Memory&) = delete;
+    };
+    auto memory = std::make_unique<Memory>(size * sizeof(T));
+    T* const start = static_cast<T*>(memory->start);
+    const py::capsule owner(memory.get(), [](void* one) { delete static_cast<Memory*>(one); });
+    memory.release();
+    return Array<T>(static_cast<py::ssize_t>(size), start, owner);
 }
 
 inline void require(bool holds, const char* message) {

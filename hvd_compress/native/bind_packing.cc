@@ -32,6 +32,19 @@ Indices unpacked_bits(const Bytes& packed, unsigned bits, std::size_t count) {
     return codes;
 }
 
+Floats unpacked_values(const Bytes& packed, unsigned bits, std::size_t count, const Floats& table) {
+    require(bits >= 1 && bits <= 8, "bits must be in 1..8");
+    require(size_of(packed) >= packed_size(count, bits), "too few bytes for the codes");
+    require(size_of(table) == std::size_t{1} << bits, "a table has a value for each code");
+    Floats values = new_array<float>(count);
+    const std::uint8_t* from = packed.data();
+    const float* each = table.data();
+    float* to = values.mutable_data();
+    py::gil_scoped_release release;
+    unpack_values(from, bits, count, each, to);
+    return values;
+}
+
 Bytes packed_positions(const Indices& positions, std::size_t length) {
     Bytes bitmap = new_array<std::uint8_t>(packed_size(length, 1));
     const std::int64_t* from = positions.data();
@@ -101,6 +114,7 @@ void define_packing(py::module_& module) {
     const auto array = [] { return py::arg().noconvert(); };
     module.def("pack_bits", &packed_bits, array(), py::arg());
     module.def("unpack_bits", &unpacked_bits, array(), py::arg(), py::arg());
+    module.def("unpack_values", &unpacked_values, array(), py::arg(), py::arg(), array());
     module.def("pack_positions", &packed_positions, array(), py::arg());
     module.def("unpack_positions", &unpacked_positions, array());
     module.def("pack_rising", &packed_rising, array(), py::arg(), py::arg());

@@ -152,7 +152,7 @@ bool distinct(const std::vector<Indices>& parts, std::size_t n) {
         py::gil_scoped_release release;
         found = are_distinct(all, n);
     }
-    if (found == Distinct::outside) throw py::index_error("an index is out of range");
+    if (found == Distinct::outside) throw py::index_error("an index is out of range, or the indices do not rise");
     return found == Distinct::yes;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels.h"
 #include "pool.h"
 
 namespace hvd_compress {
@@ -30,31 +31,25 @@ std::size_t ones_of(const std::uint8_t* packed, std::size_t nbytes) {
     return ones;
 }
 
-std::vector<std::size_t> ones_by_part(const std::uint8_t* packed, std::size_t nbytes) {
-    std::vector<std::size_t> ones((nbytes + kBytes - 1) / kBytes, 0);
-    parallel(ones.size(), [&](std::size_t part) {
-        ones[part] = ones_of(packed + part * kBytes, std::min(kBytes, nbytes - part * kBytes));
+// Ones before each part of a bitmap, and in all of it.
+std::vector<std::size_t> ones_before(const std::uint8_t* packed, std::size_t nbytes) {
+    const std::size_t parts = (nbytes + kBytes - 1) / kBytes;
+    std::vector<std::size_t> ones(parts + 1, 0);
+    parallel(parts, [&](std::size_t part) {
+        ones[part + 1] = ones_of(packed + part * kBytes, std::min(kBytes, nbytes - part * kBytes));
     });
+    std::partial_sum(ones.begin(), ones.end(), ones.begin());
     return ones;
 }
 
-// Calls put(i, position) for the i-th one of a bitmap.
+// Calls put(position) for each one of a part of a bitmap.
 template <typename Put>
-void for_ones(const std::uint8_t* packed, std::size_t nbytes, std::vector<std::size_t> ones, const Put& put) {
-    std::size_t total = 0;
-    for (std::size_t& start : ones) {
-        const std::size_t count = start;
-        start = total;
-        total += count;
+void for_ones(const std::uint8_t* packed, std::size_t nbytes, std::size_t part, const Put& put) {
+    const std::size_t end = std::min(nbytes, (part + 1) * kBytes);
+    for (std::size_t at = part * kBytes; at < end; at += 8) {
+        for (std::uint64_t word = load(packed + at, end - at); word; word &= word - 1)
+            put(8 * at + static_cast<std::size_t>(__builtin_ctzll(word)));
     }
-    parallel(ones.size(), [&](std::size_t part) {
-        std::size_t i = ones[part];
-        const std::size_t end = std::min(nbytes, (part + 1) * kBytes);
-        for (std::size_t at = part * kBytes; at < end; at += 8) {
-            for (std::uint64_t word = load(packed + at, end - at); word; word &= word - 1)
-                put(i++, 8 * at + static_cast<std::size_t>(__builtin_ctzll(word)));
-        }
-    });
 }
 
 }  // namespace
@@ -96,6 +91,17 @@ void unpack_bits(const std::uint8_t* packed, std::size_t nbytes, unsigned bits, 
     });
 }
 
+void unpack_values(const std::uint8_t* packed, unsigned bits, std::size_t count, const float* table, float* out) {
+    in_parts(count, [&](std::size_t start, std::size_t length) {
+        std::uint8_t codes[kCodes + 8];
+        for (std::size_t begin = start; begin < start + length; begin += kCodes) {
+            const std::size_t size = std::min(kCodes, start + length - begin);
+            kernels().unpack_codes(packed + begin / 8 * bits, size, bits, codes);
+            for (std::size_t i = 0; i < size; ++i) out[begin + i] = table[codes[i]];
+        }
+    });
+}
+
 bool set_bits(const std::int64_t* indices, std::size_t count, unsigned low, std::int64_t spread, std::uint8_t* out,
               std::size_t length) {
     std::atomic<bool> good{true};
@@ -125,32 +131,38 @@ bool set_bits(const std::int64_t* indices, std::size_t count, unsigned low, std:
 }
 
 std::size_t count_ones(const std::uint8_t* packed, std::size_t nbytes) {
-    std::size_t total = 0;
-    for (const std::size_t ones : ones_by_part(packed, nbytes)) total += ones;
-    return total;
+    return ones_before(packed, nbytes).back();
 }
 
 void find_ones(const std::uint8_t* packed, std::size_t nbytes, std::int64_t* positions) {
-    for_ones(packed, nbytes, ones_by_part(packed, nbytes),
-             [=](std::size_t i, std::size_t place) { positions[i] = static_cast<std::int64_t>(place); });
+    const std::vector<std::size_t> ones = ones_before(packed, nbytes);
+    parallel(ones.size() - 1, [&](std::size_t part) {
+        std::int64_t* out = positions + ones[part];
+        for_ones(packed, nbytes, part, [&](std::size_t place) { *out++ = static_cast<std::int64_t>(place); });
+    });
 }
 
 Fault unpack_rising(const std::uint8_t* lows, const std::uint8_t* high, std::size_t lows_nbytes, std::size_t high_nbytes,
                     unsigned low, std::int64_t n, std::size_t k, std::int64_t* indices) {
-    std::vector<std::size_t> ones = ones_by_part(high, high_nbytes);
-    if (std::accumulate(ones.begin(), ones.end(), std::size_t{0}) != k) return Fault::count;
+    const std::vector<std::size_t> ones = ones_before(high, high_nbytes);
+    if (ones.back() != k) return Fault::count;
     const std::uint64_t mask = (std::uint64_t{1} << low) - 1;
-    for_ones(high, high_nbytes, std::move(ones), [=](std::size_t i, std::size_t place) {
-        const std::size_t at = i * low;
-        const std::uint64_t bits = low ? load(lows + at / 8, lows_nbytes - at / 8) >> (at % 8) & mask : 0;
-        indices[i] = static_cast<std::int64_t>((place - i) << low | bits);
-    });
     std::atomic<bool> rising{true};
-    in_parts(k, [&](std::size_t begin, std::size_t size) {
+    parallel(ones.size() - 1, [&](std::size_t part) {
+        std::size_t i = ones[part], at = i * low;
+        std::int64_t last = -1;
         bool good = true;
-        for (std::size_t i = std::max<std::size_t>(begin, 1); i < begin + size; ++i) good &= indices[i] > indices[i - 1];
+        for_ones(high, high_nbytes, part, [&](std::size_t place) {
+            const std::uint64_t bits = low ? load(lows + at / 8, lows_nbytes - at / 8) >> (at % 8) & mask : 0;
+            const std::int64_t index = static_cast<std::int64_t>((place - i) << low | bits);
+            good &= index > last;
+            indices[i++] = last = index;
+            at += low;
+        });
         if (!good) rising = false;
     });
+    for (const std::size_t first : ones)
+        if (first > 0 && first < k && indices[first] <= indices[first - 1]) rising = false;
     if (!rising) return Fault::order;
     return k > 0 && indices[k - 1] >= n ? Fault::range : Fault::none;
 }

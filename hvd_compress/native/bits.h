@@ -13,6 +13,9 @@ constexpr unsigned kMostBits = 57;
 void pack_bits(const std::int64_t* codes, std::size_t count, unsigned bits, std::uint8_t* out);
 void unpack_bits(const std::uint8_t* packed, std::size_t nbytes, unsigned bits, std::size_t count, std::int64_t* codes);
 
+// out[i] = table[code i], of 2**bits values; bits <= 8.
+void unpack_values(const std::uint8_t* packed, unsigned bits, std::size_t count, const float* table, float* out);
+
 // Sets the bits at (indices[i] >> low) + i * spread of zeroed `out`; false if one is not in [0, length).
 bool set_bits(const std::int64_t* indices, std::size_t count, unsigned low, std::int64_t spread, std::uint8_t* out,
               std::size_t length);

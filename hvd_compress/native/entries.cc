@@ -100,17 +100,28 @@ bool sum_entries(float* x, std::size_t n, const std::vector<Sent>& all, bool fre
 }
 
 Distinct are_distinct(const std::vector<Sent>& all, std::size_t n) {
-    std::vector<std::uint64_t> seen((n + 63) / 64, 0);
-    for (const Sent& sent : all) {
-        for (std::size_t i = 0; i < sent.count; ++i) {
-            const std::size_t place = static_cast<std::size_t>(sent.indices[i]);
-            if (place >= n) return Distinct::outside;
-            const std::uint64_t bit = std::uint64_t{1} << (place % 64);
-            if (seen[place / 64] & bit) return Distinct::no;
-            seen[place / 64] |= bit;
+    std::atomic<bool> distinct{true};
+    std::atomic<std::size_t> seen{0};
+    in_parts(n, [&](std::size_t begin, std::size_t size) {
+        std::uint64_t taken[kPart / 64] = {};
+        for (const Sent& sent : all) {
+            const std::int64_t* const end = sent.indices + sent.count;
+            const std::int64_t* const from = std::lower_bound(sent.indices, end, static_cast<std::int64_t>(begin));
+            const std::int64_t* next = from;
+            for (; next < end; ++next) {
+                const std::size_t place = static_cast<std::size_t>(*next) - begin;
+                if (place >= size) break;
+                const std::uint64_t bit = std::uint64_t{1} << (place % 64);
+                if (taken[place / 64] & bit) distinct = false;
+                taken[place / 64] |= bit;
+            }
+            seen += static_cast<std::size_t>(next - from);
         }
-    }
-    return Distinct::yes;
+    });
+    std::size_t total = 0;
+    for (const Sent& sent : all) total += sent.count;
+    if (seen != total) return Distinct::outside;
+    return distinct ? Distinct::yes : Distinct::no;
 }
 
 }  // namespace hvd_compress

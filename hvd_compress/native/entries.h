@@ -27,7 +27,7 @@ bool sum_entries(float* x, std::size_t n, const std::vector<Sent>& all, bool fre
 
 enum class Distinct { yes, no, outside };
 
-// Whether no index below n occurs twice.
+// Whether no index below n occurs twice; those of each rise, or it is outside.
 Distinct are_distinct(const std::vector<Sent>& all, std::size_t n);
 
 }  // namespace hvd_compress

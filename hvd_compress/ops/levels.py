@@ -117,6 +117,10 @@ class Levels(Packing):
         values = self.clip(values, -LARGEST_FLOAT, LARGEST_FLOAT)
         return self.where(self.shift_right(codes, sign) > 0, -values, values)
 
+    def unpack_values(self, packed: Array, bits: int, count: int, line: Array) -> Array:
+        """`code_values` of packed codes of `bits` bits."""
+        return self.code_values(self.unpack_bits(packed, bits, count), line, 2 ** (bits - 1) - 1)
+
     def level_sums(
         self, x: Array, base: float, step: float, last: int, low: float
     ) -> tuple[float, float, float, float]:

@@ -141,6 +141,13 @@ class NativeLevels(Kernels):
             return super().code_values(codes, line, last)
         return self.from_numpy(kernels.code_values(numbers, *self.as_numpy(line).tolist(), last))
 
+    def unpack_values(self, packed: Array, bits: int, count: int, line: Array) -> Array:
+        stream = self.view(packed, "uint8")
+        if stream is None or not 1 < bits <= 8:
+            return super().unpack_values(packed, bits, count, line)
+        table = self.code_values(self.arange(2**bits), line, 2 ** (bits - 1) - 1)
+        return self.from_numpy(kernels.unpack_values(stream, bits, count, self.as_numpy(table)))
+
     def level_sums(
         self, x: Array, base: float, step: float, last: int, low: float
     ) -> tuple[float, float, float, float]:

@@ -79,7 +79,7 @@ class Packing(ArrayOps):
         return self.require(self.all(indices[-1:] < n), f"payload: an index is not below {n}", indices)
 
     def are_distinct(self, parts: Sequence[Array], n: int) -> Array:
-        """Whether no index below `n` occurs twice in all of `parts`; 0-d boolean."""
+        """Whether no index below `n` occurs twice in all of `parts`, each of which rises; 0-d boolean."""
         taken, distinct = self.zeros(n, "uint8"), self.all(self.zeros(0) >= 0)
         for indices in parts:
             distinct = distinct & self.all(self.equal(self.take(taken, indices), 0))

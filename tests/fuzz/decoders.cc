@@ -75,6 +75,11 @@ void codes(Input& in) {
     const std::vector<std::uint8_t> stream = in.bytes(packed(count, bits));
     std::vector<std::int64_t> found(count);
     unpack_bits(stream.data(), stream.size(), bits, count, found.data());
+    if (bits <= 8) {
+        const std::vector<float> table(std::size_t{1} << bits, 0.5f);
+        std::vector<float> values(count);
+        unpack_values(stream.data(), bits, count, table.data(), values.data());
+    }
     std::vector<std::uint8_t> again(stream.size(), 0);
     pack_bits(found.data(), count, bits, again.data());
     if (count * bits % 8 == 0 && again != stream) __builtin_trap();

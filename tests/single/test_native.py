@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -314,6 +315,42 @@ def test_entries_are_taken_added_and_summed(ops: NativeKernels, n: int) -> None:
     assert ops.are_distinct([np.arange(0, n, 2), np.arange(1, n, 2)], n)
 
 
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="a sanitizer's build keeps no memory")
+def test_memory_of_large_arrays_is_used_again(ops: NativeKernels) -> None:
+    packed = np.arange(100_000, dtype=np.uint8)
+    first, second = (ops.unpack_bits(packed, 4, 200_000) for _ in range(2))
+    places = {first.ctypes.data, second.ctypes.data}
+    same(first, second)
+    del first, second
+    again = [ops.unpack_bits(packed, 4, count) for count in (199_000, 200_000)]
+    assert {array.ctypes.data for array in again} == places
+    same(again[0], again[1][:199_000])
+
+
+def test_kept_memory_has_a_bound(ops: NativeKernels) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    packed, before = np.zeros(8_000_000, np.uint8), resident()
+    arrays = [ops.unpack_bits(packed, 8, 8_000_000 - 500_000 * turn) for turn in range(10)]
+    assert resident() - before > 200e6
+    del arrays
+    assert resident() - before < 100e6
+
+
+def test_threads_share_the_memory(ops: NativeKernels) -> None:
+    def turns(seed: int) -> bool:
+        rng = np.random.default_rng(seed)
+        for _ in range(100):
+            packed = rng.integers(0, 256, int(rng.integers(20_000, 60_000)), dtype=np.uint8)
+            if not np.array_equal(ops.unpack_bits(packed, 8, packed.size), packed):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(turns, range(4)))
+
+
 @pytest.mark.parametrize("wrong", [-1, 100, 2**40, -(2**62)])
 def test_wrong_indices_touch_no_memory(ops: NativeKernels, wrong: int) -> None:
     x, one = np.zeros(100, np.float32), np.ones(2, np.float32)
@@ -429,6 +466,10 @@ def test_lines_through_levels(ops: NativeKernels, n: int, last: int) -> None:
         base_and_step = np.array(pair, np.float32)
         with PLAIN.quiet():
             same(ops.code_values(codes, base_and_step, last), PLAIN.code_values(codes, base_and_step, last))
+            bits = last.bit_length() + 1
+            packed = PLAIN.pack_bits(codes, bits)
+            expected = PLAIN.unpack_values(packed, bits, n, base_and_step)
+            same(ops.unpack_values(packed, bits, n, base_and_step), expected)
     assert ops.level_sums(x, *line, 0.25) == PLAIN.level_sums(x, *line, 0.25)
 
 
