@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_compress.codec import Codec, Reduction
+from hvd_compress.codecs.none import Dense
 from hvd_compress.payload import TensorSpec
 from hvd_compress.wire import row_nbytes
 
@@ -16,29 +17,32 @@ __all__ = ["Advice", "refuse_momentum_twice", "refuse_reduction", "say_if_idle"]
 
 
 class Advice:
-    """Warns on rank 0 of the first codec that costs more than one would think."""
+    """Warns on rank 0, once each, of a codec that costs more than one would think, and of precision that is lost."""
 
     def __init__(self) -> None:
-        self._given = False
+        self._given: set[str] = set()
 
     def on(self, codec: Codec, spec: TensorSpec, name: str, rank: int, world_size: int) -> None:
         """Look at the codec of a tensor."""
-        if self._given or codec.reduction is Reduction.SUM:
+        if spec.dtype == "float64" and not isinstance(codec, Dense):
+            self._warn("dtype", f"{codec!r} sends float64 gradients, such as {name}, as float32 at best", rank)
+        if codec.reduction is Reduction.SUM:
             return
         if not codec.fixed_size:
             self._warn(
+                "cost",
                 f"{codec!r} sends payloads whose size varies with the data: Horovod negotiates their sizes anew at "
                 "every step, one more round trip for each tensor",
                 rank,
             )
         # A ring allreduce moves 2 (W-1)/W times the dense bytes for each rank, an allgather W-1 times the payload.
         elif row_nbytes(codec, spec) * world_size >= 2 * spec.nbytes:
-            self._warn(f"{codec!r} sends more for {name} on {world_size} ranks than no compression would", rank)
+            self._warn("cost", f"{codec!r} sends more for {name} on {world_size} ranks than no compression would", rank)
 
-    def _warn(self, message: str, rank: int) -> None:
-        self._given = True
-        if rank == 0:
+    def _warn(self, topic: str, message: str, rank: int) -> None:
+        if rank == 0 and topic not in self._given:
             warnings.warn(message, stacklevel=6)
+        self._given.add(topic)
 
 
 def say_if_idle(horovod: Any) -> None:

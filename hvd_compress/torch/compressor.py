@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import nullcontext
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -17,19 +17,17 @@ from hvd_compress.advice import say_if_idle
 from hvd_compress.exchange import spec_of
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.policy import Policy
-from hvd_compress.rules import policy_of
 from hvd_compress.session import Session
 from hvd_compress.slot import Slot
-from hvd_compress.stats import Counts, Stats
+from hvd_compress.stats import Counts
 from hvd_compress.torch.caller import find_caller, find_optimizer
 from hvd_compress.torch.collective import HorovodCollective
+from hvd_compress.torch.controls import Controls, Progress
 from hvd_compress.torch.host import host_array, on_host, tensor_of
 from hvd_compress.torch.naming import Group, Names
-from hvd_compress.torch.saving import tensors_for
-from hvd_compress.torch.sessions import Sessions
-from hvd_compress.worker import Sent, Worker
+from hvd_compress.worker import Sent
 
-__all__ = ["Compressor", "Progress"]
+__all__ = ["Compressor"]
 
 
 _WITHOUT_GRAPH: dict[bool, Any] = {True: nullcontext, False: torch.no_grad}
@@ -63,21 +61,13 @@ class _Plain(NamedTuple):
     session: Session
 
 
-class Progress(NamedTuple):
-    """How far a compressor has come: `tensors` as in its saved state, `steps` as `Sessions.steps`."""
-
-    policy: Policy
-    steps: Mapping[str, int]
-    tensors: Mapping[str, Any]
-
-
 class _Again(NamedTuple):
     """What `decompress` needs of a gradient that was combined already."""
 
     dtype: torch.dtype
 
 
-class Compressor(HorovodCompressor):  # type: ignore[misc]
+class Compressor(Controls, HorovodCompressor):  # type: ignore[misc]
     """Compresses the gradients of one or more of Horovod's optimizers; one instance on each rank.
 
     Parameters
@@ -98,11 +88,9 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
         grad_scaler: Any = None,
     ) -> None:
-        self.policy = policy
-        self._worker = Worker(policy)
+        super().__init__(policy, grad_scaler)
         self._names = Names(named_parameters)
         self._grad_scaler = grad_scaler
-        self._sessions = Sessions(grad_scaler)
         self._combined: dict[Group, dict[str, weakref.ref[torch.Tensor]]] = {}
         say_if_idle(hvd)
 
@@ -156,13 +144,14 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
         caller = find_caller(tensor)
         group, name = self._names.locate(tensor, caller)
         key, gradient = group.prefix + name, tensor.detach()
-        if caller.in_backward:
+        session = self._sessions.get(group)
+        if caller.in_backward or (session is not None and session.overflow):
             # Horovod's optimizer is not told when a loss scaler skips a step, and thinks that it still has to be made.
             self._combined.pop(group, None)
         elif getattr(caller.optimizer, "_synchronized", False) and self._was_combined(group, key, tensor):
             # MPI and Gloo cannot add bfloat16.
             return gradient.float() if tensor.dtype == torch.bfloat16 else gradient, _Again(tensor.dtype)
-        session = self._sessions.get(group) or self._sessions.begin(group, caller, self.policy)
+        session = session or self._sessions.begin(group, caller, self.policy)
         self._worker.begin(session, key)
         origin = _Origin(group, key, weakref.ref(tensor))
         if key in session.slots and tensor.is_contiguous():
@@ -243,82 +232,7 @@ class Compressor(HorovodCompressor):  # type: ignore[misc]
             values = tensor.coalesce().values() if tensor.is_sparse else tensor
             session.received(not bool(torch.isfinite(values).all()))
 
-    def reconfigure(self, config: Mapping[str, Any] | str) -> None:
-        """Go over to another codec, or other parameters, from the next step on; every rank must call it, between steps.
-
-        What is unsent goes along. Where the new codec has no place for it, the next step delivers it: it goes densely.
-
-        Parameters
-        ----------
-        config : str or mapping
-            As for ``Compression.from_config``; "none" switches compression off.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As ``Compression.from_config``; if momentum would change hands between codec and optimizer; on every rank if
-            the ranks do not ask for the same after the same number of steps.
-        """
-        policy = policy_of(config)
-        if policy.codec.has_momentum != self.policy.codec.has_momentum:
-            raise ValueError(
-                f"reconfigure: {policy.codec!r} and {self.policy.codec!r} must both apply momentum or both leave it to "
-                "the optimizer, which has one setting"
-            )
-        self._sessions.require_same("reconfigure", compression=policy.config)
-        self.policy = self._worker.policy = policy
-        self._sessions.follow()
-
-    def flush(self) -> None:
-        """Have the next step deliver all that is unsent: it goes densely. Every rank must call it, between steps.
-
-        Before training ends, or before the state is saved for another number of ranks, make one step after it.
-
-        Raises
-        ------
-        ValueError
-            On every rank if the ranks do not all call it after the same number of steps.
-        """
-        self._sessions.require_same("flush")
-        self._sessions.flush()
-
-    def progress(self) -> Progress:
-        """Return what elastic training commits: settings as they are now, steps, and a copy of the state."""
-        return Progress(self.policy, self._sessions.steps(), self._sessions.state())
-
     def restart(self, progress: Progress) -> None:
         """Go on from that after ranks came or went: they compare their settings anew."""
         self._combined.clear()
-        self.policy = self._worker.policy = progress.policy
-        self._sessions.restart(progress.tensors, progress.steps)
-
-    def stats(self) -> Stats:
-        """Return what was sent, how long it took and what the state takes on this rank: a snapshot."""
-        return self._worker.snapshot(self._sessions.all())
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return a copy of this rank's residuals and step numbers, by tensor name.
-
-        Call it between steps. Every rank has its own: save one for each.
-        """
-        rank, world_size = _place()
-        return {"tensors": self._sessions.state(), "rank": rank, "world_size": world_size}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Go on from what `state_dict` returned on this rank, or from a list of what it returned on all ranks.
-
-        A job of another number of ranks needs the list: its ranks share out what was not sent, so that the average over
-        them is what it was.
-
-        Raises
-        ------
-        ValueError
-            If it is no such dictionary or list, or one of another rank. A state that does not fit its tensor is
-            reported when the tensor is first used.
-        """
-        self._sessions.load(tensors_for(state_dict, *_place()))
-
-
-def _place() -> tuple[int, int]:
-    """Rank and number of ranks."""
-    return (hvd.rank(), hvd.size()) if hvd.is_initialized() else (0, 1)
+        super().restart(progress)

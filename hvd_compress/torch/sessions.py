@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,10 +38,16 @@ class Sessions:
     Parameters
     ----------
     grad_scaler : torch.amp.GradScaler, optional
+
+    Attributes
+    ----------
+    held : bool
+        Whether the state of an elastic job holds them.
     """
 
     def __init__(self, grad_scaler: Any) -> None:
         self._scaler = grad_scaler
+        self.held = False
         self._sessions: dict[Group, GatedSession] = {}
         self._loaded: dict[str, Any] = {}
         self._steps: dict[str, int] = {}
@@ -62,8 +69,14 @@ class Sessions:
         Raises
         ------
         ValueError
-            If the optimizer's settings do not go with the codecs, or on every rank if the ranks' settings differ.
+            If the optimizer's settings do not go with the codecs, or on every rank if the ranks' settings differ, or
+            an elastic job's state does not hold the compressor.
         """
+        if os.environ.get("HOROVOD_ELASTIC") == "1" and caller.process_set.size() > 1 and not self.held:
+            raise ValueError(
+                "in an elastic job the compressor must be part of the state: hvd.elastic.TorchState(..., "
+                "compression=compression); new workers would wait for ever"
+            )
         tensors: list[Any] = []
         if caller.optimizer is not None:
             for settings in caller.optimizer.param_groups:

@@ -37,8 +37,9 @@ feedback_codecs = parameters({name: c for name, c in CODECS.items() if isinstanc
 without_advice = [
     pytest.mark.filterwarnings("ignore:.*than no compression would:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*whose size varies with the data:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*sends float64 gradients:UserWarning"),
 ]
-"""For tests that do on purpose what the compressor warns of: tensors that cost more than dense ones."""
+"""For tests that do on purpose what the compressor warns of: tensors that cost more than dense ones, and float64."""
 
 
 def compressor(config: str, **own: Any) -> Compressor:

@@ -50,6 +50,7 @@ def test_quickstart_compares_methods_in_table_and_picture(options: list[str], pa
 
 
 def test_quickstart_trains_with_all_methods_by_default(tmp_path: Path) -> None:
+    """F116."""
     done = quickstart("--steps", "2", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     ratios = [RunResult.load(tmp_path / method).traffic.compressed_ratio for method in METHODS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import pytest
@@ -154,6 +155,29 @@ def test_shape_and_dtype_of_odd_gradients_come_back(
             assert parameter.grad.dtype == dtype
             assert parameter.grad.abs().max() > 0 or "scope=model" in config
     assert_in_sync(gather, model)
+
+
+@one_launch
+def test_a_float64_model_is_told_once_that_precision_is_lost(hvd: Any, rank: int) -> None:
+    """F058."""
+    shapes = {"first": (40, 40), "bias": (40,), "second": (40, 40)}
+    results = []
+    for config in ("topk:density=1.0", "none"):
+        model = Tensors(shapes, torch.float64)
+        optimizer = wrap(hvd, model, compressor(config))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in range(3):
+                optimizer.zero_grad()
+                model.push({name: noise(shape, step, rank).double() / 3 for name, shape in shapes.items()})
+                optimizer.step()
+        said = [str(warning.message) for warning in caught if "float64" in str(warning.message)]
+        assert len(said) == (1 if rank == 0 and config != "none" else 0)
+        assert all("such as second, as float32 at best" in message for message in said)
+        results.append(list(model.parameters()))
+    for ours, dense in zip(*results, strict=True):
+        tolerance = 0 if ours.dim() == 1 else 1e-6
+        assert (ours - dense).abs().max().item() <= tolerance
 
 
 @one_launch

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from hvd_compress.torch import DGCSGD
 from tests.parallel.models import (
     Gather,
     Tensors,
@@ -156,15 +157,42 @@ def test_gradients_can_be_clipped_between_synchronize_and_step(hvd: Any, rank: i
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_dgc_that_sends_everything_is_momentum_sgd(hvd: Any, rank: int, nesterov: bool) -> None:
-    """F025."""
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_dgc_that_sends_everything_is_momentum_sgd(hvd: Any, rank: int, nesterov: bool, weight_decay: float) -> None:
+    """F025, F026."""
     config = f"dgc:density=1.0,momentum=0.9,nesterov={str(nesterov).lower()}"
     ours, dense = network(), network()
-    train(ours, wrap(hvd, ours, compressor(config), lr=0.02), rank, range(50))
-    sgd = torch.optim.SGD(dense.parameters(), lr=0.02, momentum=0.9, nesterov=nesterov)
+    optimizer = DGCSGD(ours.parameters(), lr=0.02, weight_decay=weight_decay, decay_momentum=0.9, nesterov=nesterov)
+    named = {"named_parameters": ours.named_parameters(), "compression": compressor(config)}
+    train(ours, hvd.DistributedOptimizer(optimizer, **named), rank, range(50))
+    sgd = torch.optim.SGD(dense.parameters(), lr=0.02, momentum=0.9, nesterov=nesterov, weight_decay=weight_decay)
     train(dense, hvd.DistributedOptimizer(sgd, named_parameters=dense.named_parameters()), rank, range(50))
     for mine, theirs in zip(ours.parameters(), dense.parameters(), strict=True):
         assert (mine - theirs).abs().max().item() <= 1e-5
+
+
+def test_dgcsgd_that_makes_a_step_of_a_closure_returns_its_loss() -> None:
+    """F026."""
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    optimizer = DGCSGD([weight], lr=0.25, weight_decay=1.0, decay_momentum=0.5)
+    assert optimizer.step(closure).item() == 5.0
+    # 1 - (2 + 1) / 4, and then 0.25 - (0.5 + 0.25 + 0.5) / 4
+    assert weight.tolist() == [0.25, -0.5]
+    optimizer.step(closure)
+    assert weight.tolist() == [-0.0625, 0.125]
+
+
+@pytest.mark.parametrize(("name", "value"), [("lr", -1.0), ("weight_decay", -0.1), ("decay_momentum", 1.0)])
+def test_dgcsgd_refuses_settings_by_name(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be in \[0, (inf|1)\), got {value}"):
+        DGCSGD([torch.nn.Parameter(torch.zeros(1))], **{name: value})
 
 
 def words(sparse: bool) -> torch.nn.Sequential:

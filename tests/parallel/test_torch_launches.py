@@ -15,6 +15,7 @@ import torch
 
 from hvd_compress.stats import Stats
 from tests.parallel import own_launch
+from tests.parallel.configs import CODECS
 from tests.parallel.models import Tensors, compressor, network, noise, parameters_of, residuals, train, wrap
 
 pytestmark = pytest.mark.own_launch
@@ -61,6 +62,29 @@ def test_ranks_outside_of_the_process_set_take_no_part(launcher: str) -> None:
         assert ranks[1][i]["end"] != ranks[3][i]["end"]
 
 
+def train_in_two_process_sets() -> list[dict[str, bytes]]:
+    """Train with every codec, even ranks and odd ranks at the same time, each among themselves."""
+    import horovod.torch as hvd
+
+    even, odd = hvd.ProcessSet([0, 2]), hvd.ProcessSet([1, 3])
+    hvd.init(process_sets=[even, odd])
+    results = []
+    for config in CODECS.values():
+        model = network()
+        optimizer = wrap(hvd, model, compressor(config), process_set=odd if hvd.rank() % 2 else even)
+        train(model, optimizer, hvd.rank(), range(4))
+        results.append(parameters_of(model))
+    hvd.barrier()
+    return results
+
+
+def test_disjoint_process_sets_train_at_the_same_time_with_every_codec() -> None:
+    ranks = own_launch.run(train_in_two_process_sets, workers=4)
+    assert ranks[0] == ranks[2]
+    assert ranks[1] == ranks[3]
+    assert all(even != odd for even, odd in zip(ranks[0], ranks[1], strict=True))
+
+
 def train_after_unnamed_calls_of_one_rank() -> tuple[dict[str, bytes], list[str]]:
     """Put one rank's counter of unnamed operations ahead of the others', then train."""
     import horovod.torch as hvd
@@ -89,6 +113,22 @@ def test_names_of_collectives_come_from_parameters_and_no_counter() -> None:
     ranks = own_launch.run(train_after_unnamed_calls_of_one_rank)
     assert ranks[0] == ranks[1]
     assert ranks[0][1] == ["hvd_compress.0.weight", "hvd_compress.2.weight", "hvd_compress.hvd_compress.agreement"]
+
+
+def train_in_an_elastic_job_without_a_state() -> None:
+    """Train with a compressor of which no elastic state knows."""
+    import horovod.torch as hvd
+
+    hvd.init()
+    model = network()
+    train(model, wrap(hvd, model, compressor("topk:density=0.1")), hvd.rank(), range(1))
+
+
+def test_an_elastic_job_must_have_the_compressor_in_its_state() -> None:
+    with pytest.raises(own_launch.LaunchFailed) as caught:
+        own_launch.run(train_in_an_elastic_job_without_a_state, env={"HOROVOD_ELASTIC": "1"})
+    sentence = "in an elastic job the compressor must be part of the state: hvd.elastic.TorchState(..., compression="
+    assert str(caught.value).count(sentence) >= 2
 
 
 def checksums() -> dict[str, str]:

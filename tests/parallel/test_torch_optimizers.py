@@ -290,6 +290,7 @@ def test_reducescatter_is_refused(hvd: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 def test_integers_pass_untouched(hvd: Any, rank: int, dtype: torch.dtype) -> None:
+    """F058."""
     x = torch.tensor([[1, 0], [1, 0]]).to(dtype).repeat(40, 40)
     compression = compressor(everything(TOPK))
     result = hvd.allreduce(x, name="tests.integers", op=hvd.Sum, compression=compression)
@@ -299,6 +300,7 @@ def test_integers_pass_untouched(hvd: Any, rank: int, dtype: torch.dtype) -> Non
 
 
 def test_complex_gradients_are_refused_by_dtype_and_name(hvd: Any) -> None:
+    """F058."""
     x = torch.ones(40, 40, dtype=torch.complex64)
     with pytest.raises(Exception, match=r"tests\.complex.*complex64"):
         hvd.allreduce(x, name="tests.complex", compression=compressor(TOPK))

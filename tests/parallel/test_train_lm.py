@@ -87,6 +87,22 @@ def test_launcher_passes_the_sentence_and_a_failure_on(launcher: Launcher) -> No
     assert done.stdout.decode().count("error: compression 'nosuch'") == 1
 
 
+@pytest.mark.parametrize("launcher", ["mpi", "gloo"])
+@pytest.mark.parametrize("script", ["train_lm.py", "train_lm_tf.py"])
+def test_examples_train_under_both_launchers_and_say_what_came_of_it(
+    config: TrainConfig, script: str, launcher: Launcher
+) -> None:
+    """F116."""
+    command = [sys.executable, str(SCRIPTS / script), "--compression", "topk:density=0.01", "--data", str(config.data)]
+    command += ["--steps", "3", "--batch-size", "8", "--sequence-length", "12"]
+    done = run_workers(
+        command, workers=2, launcher=launcher, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    said = done.stdout.decode()
+    assert done.returncode == 0, said
+    assert len(re.findall(r"test perplexity \d+\.\d\d, [\d,]+ bytes a step and worker \(\d+\.\d times less", said)) == 1
+
+
 def test_one_plain_process_says_that_compression_is_idle(config: TrainConfig) -> None:
     command = [sys.executable, str(SCRIPT), "--compression", "topk:density=0.01", "--data", str(config.data)]
     command += ["--steps", "3", "--batch-size", "8", "--sequence-length", "12"]

@@ -269,7 +269,7 @@ def test_wire_round_trips_through_the_seal(codec: Codec, backend: str) -> None:
 def test_what_was_sent_and_the_residual_add_up_to_what_came_in(
     codec: ErrorFeedback, array: np.ndarray[Any, Any], backend: str
 ) -> None:
-    """The conservation law of error feedback, for one step; F015 and the ledger of field cases."""
+    """The conservation law of error feedback, for one step; F015, F035 and the ledger of field cases."""
     _, decoded, state = run(codec, backend, [array])
     total = decoded[0].astype(np.float64) + state["residual"]
     expected = array.reshape(-1).astype(np.float64)

@@ -24,6 +24,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "wire.json"
     [("float32", "0100000002000000 000000c000004040 22"), ("float16", "0100000002000000 00c00042 22")],
 )
 def test_published_top_k_payloads(backend: str, value_dtype: str, payload: str) -> None:
+    """F035."""
     ops = ops_of(backend)
     codec = TopK(density=1 / 3, value_dtype=value_dtype)
     encoded, _ = codec.encode(ops, to_backend(backend, G1), {}, SITE)

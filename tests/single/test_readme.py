@@ -257,6 +257,7 @@ OF_TORCH = [block for block in fenced("python") if block not in OF_TENSORFLOW]
 def test_the_code_trains_two_workers_to_equal_parameters(
     number: int, program: str, blocks: list[str], tmp_path: Path
 ) -> None:
+    """F116."""
     assert len(blocks) > 0
     assert all(ast.parse(block).body for block in blocks)
     file = tmp_path / "program.py"

@@ -309,6 +309,44 @@ def test_only_numpy_is_a_hard_dependency_and_no_extra_lists_horovod() -> None:
     assert extras == {"torch", "tensorflow", "mpi", "bench", "cli", "study", "test"}
 
 
+def test_without_a_compiler_it_installs_and_says_what_is_missing(tmp_path: Path) -> None:
+    """F114."""
+    source, site = tmp_path / "source", tmp_path / "site"
+    shutil.copytree(
+        ROOT / "hvd_compress", source / "hvd_compress", ignore=shutil.ignore_patterns("__pycache__", "*.so")
+    )
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    env = {**surroundings(), "CC": "no-compiler", "CXX": "no-compiler"}
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(site)]
+    subprocess.run([*pip, str(source)], env=env, check=True, timeout=120)
+    assert not list(site.rglob("*.so"))
+    code = "import hvd_compress as h; print(h.__file__); from hvd_compress.cli.commands import main; main(['info'])"
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**surroundings(), "PYTHONPATH": str(site)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert found.stdout.startswith(str(site)), found.stderr
+    assert re.search(r"native kernels +not built", found.stdout)
+    assert re.search(r"C\+\+ compiler", found.stdout)
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize("missing", ["horovod", "horovod.{}.mpi_ops"])
+def test_a_horovod_that_is_missing_or_half_built_is_one_sentence_with_the_recipe(framework: str, missing: str) -> None:
+    """F114."""
+    code = f"import sys; sys.modules[{missing.format(framework)!r}] = None; import hvd_compress.{framework}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: hvd_compress.{framework} needs Horovod built for {framework} (")
+    assert last.endswith("pip cannot build it: run scripts/setup.sh of hvd_compress")
+
+
 @pytest.mark.parametrize("need", requires("hvd_compress") or [], ids=lambda need: need.partition(";")[0])
 def test_what_the_package_asks_for_is_pinned_to_a_version_that_satisfies_it(need: str) -> None:
     pinned = {canonicalize_name(name): version for name, version in (pin.split("==") for pin in environment.pins())}

@@ -116,6 +116,7 @@ def test_what_the_optimizer_gets_is_no_part_of_the_state(backend: str, nesterov:
 
 @pytest.mark.parametrize("world", [1, 4])
 def test_gradients_are_clipped_to_the_workers_share_of_the_norm(world: int) -> None:
+    """F026."""
     clipped, _ = run(DGC(density=1 / 2, clip_norm=1.0, momentum=0.0, masking=False), [[30.0, 40.0]], world=world)
     share = 1 / world**0.5
     np.testing.assert_allclose(clipped[0], [0, 0.8 * share], rtol=1e-6)

@@ -62,7 +62,7 @@ def test_error_is_at_most_the_share_of_what_is_left_out_and_the_smallest_possibl
 
 @backends
 def test_sixteen_bit_gradients_keep_full_indices(backend: str) -> None:
-    """F059: one entry that is not zero at the end of 100,000."""
+    """F059, F035: one entry that is not zero at the end of 100,000."""
     ops, x = ops_of(backend), np.zeros(100_000, np.float16)
     x[99_999] = 2
     codec = TopK(density=1e-5)
