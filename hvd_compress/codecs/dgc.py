@@ -131,7 +131,7 @@ class DGC(Sparsifier):
             return gradient
         wide = ops.cast(gradient, "float64")
         norm = ops.sqrt(ops.ordered_sum(wide * wide))
-        limit = self.clip_norm / site.world_size**0.5
+        limit = ops.constant((self.clip_norm / site.world_size**0.5,), "float64")
         return ops.scale(gradient, ops.float32(limit / ops.where(norm > limit, norm, limit)))
 
     def _select(self, ops: Kernels, velocity: Array, k: int, site: Site) -> Array:

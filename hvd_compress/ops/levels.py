@@ -55,7 +55,8 @@ class Levels(Packing):
         """
         n = self.shape(x)[0]
         used = self.where(scales > 0, scales, 1.0)
-        y = self.where(x < 0, -x, x) * self.spread(s / used, size, n)
+        # An array, because torch multiplies a number by the reciprocal of what it is divided by.
+        y = self.where(x < 0, -x, x) * self.spread(self.constant((s,), "float32") / used, size, n)
         if key is None:
             levels = self.rint(y)
         else:

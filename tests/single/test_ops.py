@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hvd_compress.generator import Key
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops.levels import Levels
 from hvd_compress.ops.packing import Packing
@@ -175,6 +176,20 @@ def test_quotients_are_rounded_once(backend: str, divisor: int) -> None:
     """Frameworks like to multiply by the reciprocal of a constant; TensorFlow's graphs are asked elsewhere."""
     expected = FLOATS / np.float32(divisor)
     assert to_numpy(ops_of(backend).divide(to_backend(backend, FLOATS), divisor)).tobytes() == expected.tobytes()
+
+
+@backends
+@pytest.mark.parametrize("s", [3, 7, 127])
+def test_levels_are_numpy_s_for_many_entries_and_scales(backend: str, s: int) -> None:
+    """One entry in millions changes its level where a scale is divided by as its reciprocal."""
+    x = np.random.default_rng(s).standard_normal(1 << 20).astype(np.float32)
+    ops, numpy, key = ops_of(backend), ops_of("numpy"), Key(12345, s)
+    for size, seed in ((7, key), (512, key), (512, None)):
+        ours = to_backend(backend, x)
+        packed = ops.pack_rounded(ours, ops.bucket_maxima(ours, size), size, s, seed)
+        assert (
+            to_numpy(packed).tobytes() == numpy.pack_rounded(x, numpy.bucket_maxima(x, size), size, s, seed).tobytes()
+        )
 
 
 def test_arrays_of_no_known_framework_are_refused() -> None:
