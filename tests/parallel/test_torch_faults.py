@@ -52,7 +52,10 @@ def check_all_end(run: Run, fault: str, launcher: str, codec: str, note: Note) -
     seconds = run.wait_for_end(run.fault_at)
     note(fault, launcher, codec, seconds)
     assert seconds < LIMIT_SECONDS
-    assert run.launcher.returncode != 0
+    # horovodrun has two threads wait for the rank that it terminates after an interrupt, and the one that comes second
+    # takes the status for 0 (subprocess.Popen.wait).
+    if (fault, launcher) != ("interrupted", "gloo"):
+        assert run.launcher.returncode != 0
     assert run.ends() == []
     run.check_nothing_wrong_is_left()
 
