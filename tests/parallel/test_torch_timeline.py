@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.own_launch
 
 SHAPES = {"layer": (60, 50), "head": (50, 40), "bias": (40,)}
 STEPS = 5
+WRITER_SECONDS = 2.0
 
 
 def train(config: str, shapes: dict[str, tuple[int, ...]], steps: int) -> None:
@@ -29,6 +31,8 @@ def train(config: str, shapes: dict[str, tuple[int, ...]], steps: int) -> None:
         optimizer.zero_grad()
         model.push(gradients)
         optimizer.step()
+    # Horovod's shutdown drops what its timeline's writer, a thread that never pauses, has not come to.
+    time.sleep(WRITER_SECONDS)
     hvd.shutdown()
 
 
@@ -61,8 +65,6 @@ def test_every_exchange_is_in_the_trace_under_its_parameter_s_name(tmp_path: Pat
             gathered = [event["ts"] for event in theirs if event["pid"] == tensor and event.get("name") == "ALLGATHER"]
             row = next(row for row, name in names.items() if name == "head")
             spans = [(m["ts"], m["ts"] + m["dur"]) for m in marks if m["tid"] == row and m["name"] == "exchange"]
-            assert len(spans) == STEPS
-            # Horovod's writer may lose what comes right before the end.
-            assert len(gathered) in (STEPS - 1, STEPS)
+            assert len(gathered) == len(spans) == STEPS
             # One clock: each is gathered while it is on its way.
-            assert all(start <= at <= end for at, (start, end) in zip(sorted(gathered), sorted(spans), strict=False))
+            assert all(start <= at <= end for at, (start, end) in zip(sorted(gathered), sorted(spans), strict=True))
