@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from hvd_compress.launch import Launcher, LaunchError, run_workers
-from hvd_compress.study.report import network_note, picture, table
+from hvd_compress.study.quickstart_report import network_note, picture, table
 from hvd_compress.study.results import RESULT_FILE, RunResult
 
 METHODS = {

@@ -20,7 +20,7 @@ from hvd_compress.study.data import END, UNKNOWN, Vocabulary, columns, load_corp
 from hvd_compress.study.errors import UsageError
 from hvd_compress.study.progress import reporting
 from hvd_compress.study.quickstart import main
-from hvd_compress.study.report import network_note, picture, table
+from hvd_compress.study.quickstart_report import network_note, picture, table
 from hvd_compress.study.results import CurvePoint, RunResult, StepTime, Traffic
 from hvd_compress.study.torch_model import build_model
 
