@@ -1,0 +1,1 @@
+"""What the records of a study say, as tables and pictures on one page."""
