@@ -71,6 +71,11 @@ class Place(NamedTuple):
     phase: str
     number: int
 
-    def seed_in(self, cell: Cell) -> int:
-        """A seed of a draw's own, so that it does not matter in how many sittings the draws are made."""
+    @property
+    def seed(self) -> int:
+        """Of the training: draws share one, so that they differ in their hyper-parameters only."""
+        return 0 if self.phase == SEARCH else 1 + self.number
+
+    def draw_seed(self, cell: Cell) -> int:
+        """Of the draw of hyper-parameters, which must not depend on the draws before it that were in other sittings."""
         return zlib.crc32(f"{cell.name}/{self.phase}/{self.number}".encode())

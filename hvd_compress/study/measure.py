@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
 
 from hvd_compress.codec import Reduction
-from hvd_compress.study.learner import Learner
 from hvd_compress.study.results import StepTime, Traffic
 from hvd_compress.study.workers import Workers
 
 # The first steps allocate buffers and fill Horovod's response cache.
 WARM_UP_STEPS = 5
+
+
+class Trained(Protocol):
+    """What is trained: a learner of a job, or a trial's model."""
+
+    @property
+    def compressions(self) -> Any:
+        """The framework's ``Compression``."""
+
+    def parameters(self) -> list[NDArray[Any]]:
+        """All trained arrays."""
 
 
 class Totals(NamedTuple):
@@ -46,23 +58,23 @@ def _counted(compression: Any) -> Totals:
     )
 
 
-def _horovods_own(compression: Any, learner: Learner, workers: Workers) -> Totals:
+def _horovods_own(compression: Any, trained: Trained, workers: Workers) -> Totals:
     """Bytes of one step under Horovod's ``none`` and ``fp16``, which do not count: every parameter is sent."""
-    if workers.size == 1:
+    if not workers.exchanging:
         return Totals()
-    dense = sum(array.nbytes for array in learner.parameters())
-    if compression is not learner.compressions.fp16:
+    dense = sum(array.nbytes for array in trained.parameters())
+    if compression is not trained.compressions.fp16:
         return Totals(dense, dense)
-    half = sum(2 * array.size for array in learner.parameters())
+    half = sum(2 * array.size for array in trained.parameters())
     return Totals(dense, half, dense, half)
 
 
 class Meter:
     """Adds up the steps of a run under any compressor that Horovod accepts."""
 
-    def __init__(self, compression: Any, learner: Learner, workers: Workers) -> None:
+    def __init__(self, compression: Any, trained: Trained, workers: Workers) -> None:
         self._compression = compression
-        self._own_step = _horovods_own(compression, learner, workers)
+        self._own_step = _horovods_own(compression, trained, workers)
         self._warm = Totals()
         self._steps, self._step_seconds, self._exchange_seconds = 0, 0.0, 0.0
 

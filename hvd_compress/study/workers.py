@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from hvd_compress.study.errors import UsageError
 
 WRONG_USAGE = 2
+
+T = TypeVar("T")
 
 
 class Workers:
@@ -25,6 +28,15 @@ class Workers:
         self._horovod = horovod
         self.rank: int = horovod.rank()
         self.size: int = horovod.size()
+
+    @property
+    def exchanging(self) -> bool:
+        """Whether gradients go through Horovod: with one worker they do in an elastic job only."""
+        return self.size > 1 or os.environ.get("HOROVOD_ELASTIC") == "1"
+
+    def broadcast(self, value: T, name: str) -> T:
+        """Rank 0's value."""
+        return cast(T, self._horovod.broadcast_object(value, root_rank=0, name=f"study.{name}"))
 
     def gather(self, value: Any, name: str) -> list[Any]:
         """Every rank's value, in rank order."""
