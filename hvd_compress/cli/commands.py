@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from hvd_compress import __version__
-from hvd_compress.cli import bench, compare, decode, encode, info, timeline
+from hvd_compress.cli import bench, compare, decode, encode, info, study, timeline
 from hvd_compress.cli import list as list_
 from hvd_compress.cli.tensors import CommandFailed
 
@@ -43,6 +43,7 @@ COMMANDS: dict[str, Command] = {
     "compare": compare,
     "bench": bench,
     "timeline": timeline,
+    "study": study,
 }
 
 

@@ -77,5 +77,9 @@ class Place(NamedTuple):
         return 0 if self.phase == SEARCH else 1 + self.number
 
     def draw_seed(self, cell: Cell) -> int:
-        """Of the draw of hyper-parameters, which must not depend on the draws before it that were in other sittings."""
-        return zlib.crc32(f"{cell.name}/{self.phase}/{self.number}".encode())
+        """Of the draw of hyper-parameters: the same for all methods, so that none of them has better luck.
+
+        It does not depend on the draws before it, which may have been made in other sittings.
+        """
+        shared = cell.preset, cell.task, cell.model, cell.data, cell.workers, *self
+        return zlib.crc32("/".join(map(str, shared)).encode())

@@ -100,15 +100,15 @@ class Corpus:
     test: Words
 
 
-def load_corpus(path: Path | None = None) -> Corpus:
-    """Read a text, number its words and split its lines 90/5/5 by position.
+def load_corpus(path: Path | None = None, limit: int | None = None) -> Corpus:
+    """Read a text, or its first `limit` lines, number its words and split its lines 90/5/5 by position.
 
     Raises
     ------
     UsageError
         The text cannot be read, or is too short to leave words for validation and test.
     """
-    lines = [words for line in read_lines(path) if (words := words_of(line))]
+    lines = [words for line in read_lines(path)[:limit] if (words := words_of(line))]
     first = int(len(lines) * TRAIN_SHARE)
     second = int(len(lines) * (TRAIN_SHARE + VALIDATION_SHARE))
     parts = lines[:first], lines[first:second], lines[second:]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hvd_compress.study.cells import FINAL
+from hvd_compress.study.cells import FINAL, SEARCH, Place
 
 __all__ = ["Grid", "Plan", "Range"]
 
@@ -90,6 +90,11 @@ class Plan:
         free = {"grids", "space", "trials", "seeds", "start", "sampler"}
         values = {name: value for name, value in dataclasses.asdict(self).items() if name not in free}
         return {**values, "milestones": list(self.milestones)}
+
+    def places(self, *phases: str) -> list[Place]:
+        """Places of a cell's trials, in order: of all phases, or of those that are named."""
+        counts = {SEARCH: self.trials, FINAL: self.seeds}
+        return [Place(phase, number) for phase in phases or counts for number in range(counts[phase])]
 
     def looks_of(self, phase: str) -> int:
         """Most looks of a trial."""

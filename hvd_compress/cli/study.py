@@ -1,0 +1,97 @@
+"""Train models with every method, each tuned on its own, to find out what pays for them.
+
+Every method, at each of its settings, has its own search of hyper-parameters, on real Horovod workers on this machine;
+the best of them is trained again with several seeds. Everything is kept in a database: run the same command again to
+go on with a study that was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from hvd_compress.cli.output import add_json_option, console, print_json
+from hvd_compress.cli.tensors import CommandFailed
+
+__all__ = ["add_arguments", "run"]
+
+DATA = "HVD_COMPRESS_DATA"
+DATABASE = "study.db"
+
+TASKS = {
+    "lm": ("Language models.", "a text file, one sentence a line (default: the King James Bible)", "perplexity"),
+    "vision": (
+        "Classifiers of pictures.",
+        "a folder with MNIST's IDX files or CIFAR-10's batches (default: scikit-learn's digits)",
+        "accuracy",
+    ),
+}
+"""By name: what is trained, what it is trained on, and how it is scored."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the commands of ``study`` and their options."""
+    commands = parser.add_subparsers(dest="task", metavar="TASK", required=True)
+    for task, (text, data, _) in TASKS.items():
+        add = commands.add_parser(task, help=text, description=text, allow_abbrev=False).add_argument
+        add(
+            "--preset",
+            required=True,
+            choices=("smoke", "laptop", "paper"),
+            help="a few minutes, to see that it works; an hour or so on two cores; the studies' own grid",
+        )
+        add("--out", required=True, type=Path, metavar="DIR", help="folder for the database and what workers print")
+        add("--storage", metavar="URL", help=f"an optuna storage, for several machines (default: DIR/{DATABASE})")
+        add("--data", metavar="PATH", help=f"{data}; {DATA} does the same")
+        for option, meaning in (("workers", "such as 1,2,4"), ("models", "with commas"), ("methods", "with commas")):
+            kind = _numbers if option == "workers" else _words
+            add(f"--{option}", type=kind, metavar="LIST", help=f"{meaning} (default: the preset's)")
+        add("--trials", type=int, metavar="N", help="draws of each search (default: the preset's)")
+        add("--seeds", type=int, metavar="N", help="final trials with the best draw (default: the preset's)")
+        add_json_option(commands.choices[task])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Train, and show the results."""
+    # Imported here because they take long, and need the extra "study".
+    from hvd_compress.launch import LaunchError
+    from hvd_compress.study.database import sqlite_url
+    from hvd_compress.study.driver import StudyFailed, run_study
+    from hvd_compress.study.errors import UsageError
+    from hvd_compress.study.options import Options
+    from hvd_compress.study.study_table import rows_of, table_of
+
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        options = Options(
+            arguments.task,
+            arguments.preset,
+            arguments.storage or sqlite_url(arguments.out / DATABASE),
+            arguments.data or os.environ.get(DATA),
+            **{name: getattr(arguments, name) for name in ("workers", "models", "methods", "trials", "seeds")},
+        )
+        rows = rows_of(run_study(options, arguments.out))
+    except OSError as error:
+        raise CommandFailed(f"cannot write into {arguments.out}: {error.strerror}; choose another --out", 2) from error
+    except UsageError as error:
+        raise CommandFailed(str(error), 2) from error
+    except (StudyFailed, LaunchError) as error:
+        raise CommandFailed(str(error)) from error
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    if arguments.json:
+        print_json(rows)
+    else:
+        console().print(table_of(rows, TASKS[arguments.task][2]))
+    return 0
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))

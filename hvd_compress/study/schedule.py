@@ -1,0 +1,117 @@
+"""What a job trains next: first the search of a cell, then the best of it with several seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.samplers import BaseSampler
+
+from hvd_compress.study.cells import FINAL, SEARCH, Cell, Place
+from hvd_compress.study.database import Database, Running, Trials
+from hvd_compress.study.methods import METHODS
+from hvd_compress.study.plans import Plan
+from hvd_compress.study.records import Record
+
+__all__ = ["Assignment", "Schedule", "best_of", "is_done"]
+
+RANDOM_DRAWS = 3
+"""Draws, the start included, before those that look at what came of the others."""
+
+
+class Assignment(NamedTuple):
+    """A trial for all ranks; None in place of a trial where there is only something to wait for."""
+
+    cell: Cell | None = None
+    place: Place = Place("", 0)
+    parameters: Mapping[str, float] | None = None
+
+
+class Schedule:
+    """Draws the trials of a job one by one; rank 0 alone has it.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        In the order in which they are worked through.
+    plan : Plan
+    database : Database
+    facts : mapping
+        As for `Database.trials`.
+
+    Raises
+    ------
+    UsageError
+        The database has other trials of these cells.
+    """
+
+    def __init__(self, cells: Sequence[Cell], plan: Plan, database: Database, facts: Mapping[str, Any]) -> None:
+        self._plan = plan
+        self._open = {cell: database.trials(cell, facts) for cell in cells}
+        self.running: Running | None = None
+
+    def next(self) -> Assignment | None:
+        """The next trial, which then is `running`; None when all is done.
+
+        It is an assignment without a cell while all that is left is under way on other machines.
+        """
+        for cell, trials in list(self._open.items()):
+            assignment = self._next_in(cell, trials)
+            if assignment is None:
+                del self._open[cell]
+            elif assignment.cell:
+                return assignment
+        return Assignment() if self._open else None
+
+    def _next_in(self, cell: Cell, trials: Trials) -> Assignment | None:
+        running, finished = trials.running(), trials.finished()
+        for places in (self._plan.places(SEARCH), self._plan.places(FINAL)):
+            free = [place for place in places if place not in finished and place not in running]
+            fixed = self._fixed(cell, free[0], finished) if free else None
+            if free and fixed is None:
+                return None
+            if free:
+                return self._begin(cell, trials, free[0], fixed or {})
+            if running.intersection(places):
+                return Assignment()
+        return None
+
+    def _begin(self, cell: Cell, trials: Trials, place: Place, fixed: Mapping[str, float]) -> Assignment:
+        self.running = trials.begin(place, self._space(cell), self._sampler(place.draw_seed(cell)), fixed)
+        return Assignment(cell, place, self.running.parameters) if self.running else Assignment()
+
+    def _fixed(self, cell: Cell, place: Place, finished: Mapping[Place, Record]) -> Mapping[str, float] | None:
+        """Hyper-parameters that are not drawn; None where no draw of the search has come to anything."""
+        if place.phase == FINAL:
+            best = best_of(cell, [record for record in finished.values() if record.phase == SEARCH])
+            return best.parameters if best else None
+        space = self._space(cell)
+        return {name: value for name, value in self._plan.start.items() if name in space} if place.number == 0 else {}
+
+    def _space(self, cell: Cell) -> dict[str, FloatDistribution]:
+        searched = {name: of for name, of in self._plan.space.items() if name != "momentum"}
+        if METHODS[cell.method].momentum:
+            searched["momentum"] = self._plan.space["momentum"]
+        return {name: FloatDistribution(of.low, of.high, log=of.log) for name, of in searched.items()}
+
+    def _sampler(self, seed: int) -> BaseSampler:
+        if self._plan.sampler == "random":
+            return optuna.samplers.RandomSampler(seed=seed)
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_DRAWS)
+
+
+def best_of(cell: Cell, records: Sequence[Record]) -> Record | None:
+    """The record with the best validation score, the first of equal ones; None if all have diverged."""
+    scored = [record for record in records if record.validation_score == record.validation_score]
+    sign = 1 if cell.direction == "maximize" else -1
+    return max(scored, key=lambda record: sign * record.validation_score, default=None)
+
+
+def is_done(cell: Cell, plan: Plan, trials: Trials) -> bool:
+    """Whether nothing of a cell is left to be trained."""
+    finished = trials.finished()
+    searched = [record for place, record in finished.items() if place.phase == SEARCH]
+    needed = plan.places() if best_of(cell, searched) else plan.places(SEARCH)
+    return all(place in finished for place in needed)
