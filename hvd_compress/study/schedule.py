@@ -10,12 +10,13 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers import BaseSampler
 
 from hvd_compress.study.cells import FINAL, SEARCH, Cell, Place
-from hvd_compress.study.database import Database, Running, Trials
+from hvd_compress.study.database import Database
 from hvd_compress.study.methods import METHODS
 from hvd_compress.study.plans import Plan
 from hvd_compress.study.records import Record
+from hvd_compress.study.trials import Running, Trials, best_of
 
-__all__ = ["Assignment", "Schedule", "best_of", "is_done"]
+__all__ = ["Assignment", "Schedule", "is_done"]
 
 RANDOM_DRAWS = 3
 """Draws, the start included, before those that look at what came of the others."""
@@ -85,7 +86,7 @@ class Schedule:
     def _fixed(self, cell: Cell, place: Place, finished: Mapping[Place, Record]) -> Mapping[str, float] | None:
         """Hyper-parameters that are not drawn; None where no draw of the search has come to anything."""
         if place.phase == FINAL:
-            best = best_of(cell, [record for record in finished.values() if record.phase == SEARCH])
+            best = best_of(cell.direction, finished.values())
             return best.parameters if best else None
         space = self._space(cell)
         return {name: value for name, value in self._plan.start.items() if name in space} if place.number == 0 else {}
@@ -102,16 +103,8 @@ class Schedule:
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=RANDOM_DRAWS)
 
 
-def best_of(cell: Cell, records: Sequence[Record]) -> Record | None:
-    """The record with the best validation score, the first of equal ones; None if all have diverged."""
-    scored = [record for record in records if record.validation_score == record.validation_score]
-    sign = 1 if cell.direction == "maximize" else -1
-    return max(scored, key=lambda record: sign * record.validation_score, default=None)
-
-
 def is_done(cell: Cell, plan: Plan, trials: Trials) -> bool:
     """Whether nothing of a cell is left to be trained."""
     finished = trials.finished()
-    searched = [record for place, record in finished.items() if place.phase == SEARCH]
-    needed = plan.places() if best_of(cell, searched) else plan.places(SEARCH)
+    needed = plan.places() if best_of(cell.direction, finished.values()) else plan.places(SEARCH)
     return all(place in finished for place in needed)
