@@ -5,27 +5,32 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hvd_compress.study.report.methods import Method
-
 __all__ = ["Axis", "BarPanel", "DotPanel", "Dots", "Figure", "Level", "Line", "LinePanel", "Panel", "Row", "slug"]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: its label with the unit, and the range where not all of the data should be seen."""
+    """An axis: label with unit, the range out of which a value is only written down, and whether zero belongs to it."""
 
     label: str
     log: bool = False
     low: float | None = None
     high: float | None = None
+    zero: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
+
+    def side(self, value: float) -> int:
+        """On which side of the range a value lies: -1 below, 0 within, 1 above."""
+        if self.low is not None and value < self.low:
+            return -1
+        return int(self.high is not None and value > self.high)
 
 
 @dataclass(frozen=True)
 class Line:
     """Points of one method; those that are not finite are left out. ``nth`` tells several lines of it apart."""
 
-    method: Method
+    method: str
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -79,7 +84,7 @@ class Dots:
     """Values of one row; ``mark`` stands out, such as their mean."""
 
     label: str
-    method: Method
+    method: str
     values: tuple[float, ...]
     mark: float
 

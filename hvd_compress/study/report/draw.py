@@ -1,11 +1,10 @@
-"""Draws figures: into a PNG file, or as SVG for a page."""
+"""Draws figures: into PNG files, and as SVG for a page."""
 
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager
 from io import StringIO
-from itertools import zip_longest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,60 +13,68 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from hvd_compress.study.report.charts import Figure, LinePanel, Panel
-from hvd_compress.study.report.panels import draw_panel, heights, row_labels, scale
+from hvd_compress.study.report.panels import draw_panel, extent, row_labels, scale
 
-__all__ = ["save_png", "svg"]
+__all__ = ["draw"]
 
 _INK, _CURRENT = "#010203", "currentColor"
-"""A colour that nothing else has stands for that of the text, which a page has light or dark."""
+"""A black that nothing else has stands for the colour of text, which a page has light or dark."""
+_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+_STYLE: Any = dict.fromkeys(_INKED, _INK) | {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "font.size": 9,
+    "grid.alpha": 0.4,
+    "hatch.linewidth": 0.4,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.markersize": 5,
+    "svg.fonttype": "none",
+}
 _COLUMNS = 3
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+"""It would link to matplotlib, and change every day."""
 
 
-def save_png(figure: Figure, path: Path) -> None:
-    """Draw a figure, black on white."""
-    with _style("black"):
-        _draw(figure, "black").savefig(path, dpi=150, facecolor="white")
+def draw(figure: Figure, path: Path) -> str:
+    """Draw a figure into a PNG file, black on white, and as SVG for a page.
 
-
-def svg(figure: Figure) -> str:
-    """Draw a figure for a page: an ``<svg>`` whose text and axes take on the page's colour."""
-    with _style(_INK, **{"svg.fonttype": "none", "svg.hashsalt": figure.name}):
-        file = StringIO()
-        _draw(figure, _INK).savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    Returns
+    -------
+    str
+        An ``<svg>``, whose text and axes take on the page's colour.
+    """
+    with matplotlib.rc_context(_STYLE | {"svg.hashsalt": figure.name}):
+        canvas, file = _draw(figure), StringIO()
+        canvas.savefig(path, dpi=130, facecolor="white")
+        canvas.savefig(file, format="svg", transparent=True, metadata=_NO_METADATA)
     text = file.getvalue()
     return text[text.index("<svg") :].replace(_INK, _CURRENT)
 
 
-def _style(ink: str, **more: Any) -> AbstractContextManager[None]:
-    names = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    colours = dict.fromkeys(names, ink)
-    spines = {"axes.spines.top": False, "axes.spines.right": False}
-    sizes = {"font.size": 9, "axes.titlesize": 10, "legend.fontsize": 8, "lines.markersize": 5, "hatch.linewidth": 0.4}
-    settings: Any = {**colours, **spines, **sizes, "legend.frameon": False, "grid.alpha": 0.4, **more}
-    return matplotlib.rc_context(settings)
-
-
-def _draw(figure: Figure, ink: str) -> Canvas:
-    columns = min(_COLUMNS, len(figure.panels))
-    rows = math.ceil(len(figure.panels) / columns)
-    height = max(map(_height, figure.panels))
-    canvas = Canvas(figsize=(max(6.4, 1.6 + 3.1 * columns), rows * height + 0.9), layout="constrained")
-    together = [panel for panel in figure.panels if isinstance(panel, LinePanel)]
-    shared = bool(together)
-    axes = [one for row in canvas.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared) for one in row]
-    for index, (one, panel) in enumerate(zip_longest(axes, figure.panels)):
-        if panel is None:
-            one.remove()
-            continue
-        draw_panel(one, panel, ink)
-        if index % columns and row_labels(panel) and row_labels(panel) == row_labels(figure.panels[0]):
-            one.tick_params(labelleft=False)
+def _draw(figure: Figure) -> Canvas:
+    panels = figure.panels
+    columns = 2 if len(panels) == 4 else min(_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    canvas = Canvas(
+        figsize=(max(6.4, 1.6 + 3.1 * columns), rows * max(map(_height, panels)) + 0.9), layout="constrained"
+    )
+    # What has the same axis has the same range on it.
+    same_x, same_y = len({panel.x for panel in panels}) == 1, isinstance(panels[0], LinePanel)
+    axes = [one for row in canvas.subplots(rows, columns, squeeze=False, sharex=same_x, sharey=same_y) for one in row]
+    for one in axes[len(panels) :]:
+        one.remove()
+    for index, (one, panel) in enumerate(zip(axes, panels, strict=False)):
+        draw_panel(one, panel, _INK)
+        across, up = zip(*map(extent, panels if same_x else [panel]), strict=True)
+        scale(one, "x", panel.x, chain(*across))
         if isinstance(panel, LinePanel):
-            scale(one, "x", panel.x, [x for other in together for line in other.lines for x in line.x])
-            scale(one, "y", panel.y, [y for other in together for y in heights(other)])
-            one.tick_params(labelleft=True, labelbottom=True)
+            scale(one, "y", panel.y, chain(*up))
+        inner = index % columns and row_labels(panel) and row_labels(panel) == row_labels(panels[0])
+        one.tick_params(labelleft=not inner, labelbottom=True)
     canvas.suptitle(figure.title, fontsize=11)
-    _add_legend(canvas, axes[: len(figure.panels)], figure)
+    _add_legend(canvas, axes[: len(panels)], figure)
     return canvas
 
 

@@ -1,59 +1,42 @@
-"""What a config string says about a method: its name, how it differs from its usual form, how strong it is."""
+"""The methods as reports show them: what people call them, their order, and how the papers count their bytes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from hvd_compress.policy import wrapper_parameters
 from hvd_compress.registry import parse_config
 
-__all__ = ["COUNTED", "ORDER", "SPARSIFIERS", "UNCORRECTED", "Method", "config_of", "counted_ratio", "method_of"]
+__all__ = ["COUNTED", "SPARSIFIERS", "UNCORRECTED", "config_of", "counted_ratio", "label_of", "rank_of"]
 
-_NAMES = {
+SPARSIFIERS = ("topk", "dgc", "randomk")
+UNCORRECTED, COUNTED = "randomk-no-residual", "jointsq-values"
+"""What is not sent is lost; a budget pays for codes alone, as JointSQ's authors count."""
+
+_LABELS = {
     "none": "dense",
     "topk": "top-k",
     "dgc": "DGC",
     "qsgd": "QSGD",
     "topk_qsgd": "top-k + QSGD",
     "jointsq": "JointSQ",
+    COUNTED: "JointSQ, codes counted",
     "randomk": "random-k",
+    UNCORRECTED: "random-k without residual",
 }
-ORDER = tuple(_NAMES)
-SPARSIFIERS = ("topk", "dgc", "randomk")
-
-UNCORRECTED, COUNTED = "without residual", "codes counted"
-"""Variants: what is not sent is lost; a budget pays for codes alone, as JointSQ's authors count."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """A codec in its usual form, or in another.
+def label_of(method: str) -> str:
+    """What people call a method."""
+    return _LABELS.get(method, method)
 
-    Parameters
-    ----------
-    codec : str
-        "none" for dense training.
-    variant : str
-        `UNCORRECTED`, `COUNTED` or "".
-    """
 
-    codec: str
-    variant: str = ""
-
-    @property
-    def label(self) -> str:
-        """What people call it."""
-        name = _NAMES.get(self.codec, self.codec)
-        return f"{name}, {self.variant}" if self.variant == COUNTED else f"{name} {self.variant}".strip()
-
-    @property
-    def rank(self) -> tuple[int, str, str]:
-        """Its place among other methods."""
-        return (ORDER.index(self.codec) if self.codec in ORDER else len(ORDER), self.codec, self.variant)
+def rank_of(method: str) -> tuple[int, str]:
+    """A method's place among the others."""
+    return (list(_LABELS).index(method) if method in _LABELS else len(_LABELS), method)
 
 
 @cache
@@ -65,20 +48,6 @@ def config_of(compression: str) -> Mapping[str, Any]:
         return {"name": compression.partition(":")[0].strip()}
 
 
-def method_of(compression: str) -> Method:
-    """The method that a config string stands for.
-
-    Examples
-    --------
-    >>> method_of("randomk:density=0.01,error_feedback=false").label
-    'random-k without residual'
-    """
-    config = config_of(compression)
-    if config.get("error_feedback") is False:
-        return Method(config["name"], UNCORRECTED)
-    return Method(config["name"], COUNTED if config.get("accounting") == "values" else "")
-
-
 def counted_ratio(compression: str) -> float:
     """The compression ratio as the two papers count it; NaN for what is in neither.
 
@@ -87,7 +56,7 @@ def counted_ratio(compression: str) -> float:
 
     Examples
     --------
-    >>> [counted_ratio(c) for c in ("topk:density=0.01", "qsgd:levels=16")]
+    >>> [counted_ratio(config) for config in ("topk:density=0.01", "qsgd:levels=16")]
     [50.0, 6.4]
     >>> counted_ratio("jointsq:bits_per_entry=0.032,accounting=values")
     1000.0

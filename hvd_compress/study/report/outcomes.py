@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from hvd_compress.study.records import Record
-from hvd_compress.study.report.methods import Method, config_of, method_of
+from hvd_compress.study.report.methods import config_of, label_of, rank_of
 from hvd_compress.study.report.scores import SCORES, Score, Spread, spread_of
 from hvd_compress.study.results import StepTime
 
@@ -49,15 +49,14 @@ class Outcome:
     Parameters
     ----------
     job : Job
-    method : Method
-    setting : str
-        As the study calls it.
+    method, setting : str
+        As in `Record`.
     searched, finals : tuple of Record
         Trials with drawn hyper-parameters; trials with the best of them, one for each seed.
     """
 
     job: Job
-    method: Method
+    method: str
     setting: str
     searched: tuple[Record, ...]
     finals: tuple[Record, ...]
@@ -65,7 +64,7 @@ class Outcome:
     @property
     def label(self) -> str:
         """Method and setting."""
-        return f"{self.method.label} {self.setting}".strip()
+        return f"{label_of(self.method)} {self.setting}".strip()
 
     @cached_property
     def runs(self) -> tuple[Record, ...]:
@@ -91,6 +90,10 @@ class Outcome:
     def compression(self) -> str:
         """Config string of the compressor."""
         return self.runs[0].compression
+
+    def parameter(self, name: str) -> float:
+        """A hyper-parameter of the runs, their median; NaN where they have none of that name."""
+        return median(run.parameters.get(name, math.nan) for run in self.runs)
 
     @property
     def density(self) -> float | None:
@@ -162,13 +165,11 @@ class Study:
 
     def dense(self, job: Job) -> Outcome | None:
         """Dense training on a job, if there was any and it did not diverge with every seed."""
-        return next(
-            (outcome for outcome in self.at(job) if outcome.method.codec == "none" and outcome.spread.values), None
-        )
+        return next((outcome for outcome in self.at(job) if outcome.method == "none" and outcome.spread.values), None)
 
-    def find(self, job: Job, codec: str, variant: str = "") -> list[Outcome]:
+    def find(self, job: Job, method: str) -> list[Outcome]:
         """Outcomes of one method on a job."""
-        return [outcome for outcome in self.at(job) if outcome.method == Method(codec, variant)]
+        return [outcome for outcome in self.at(job) if outcome.method == method]
 
     def name(self, subject: Subject) -> str:
         """Model, and the data where the model was trained on several."""
@@ -178,12 +179,12 @@ class Study:
 
 def study_of(records: Iterable[Record]) -> Study:
     """Sort records into outcomes."""
-    sorted_in: dict[tuple[Job, Method, str], list[Record]] = {}
+    sorted_in: dict[tuple[Job, str, str], list[Record]] = {}
     for record in records:
         job = Job(Subject(record.task, record.model, record.data), record.workers)
-        sorted_in.setdefault((job, method_of(record.compression), record.setting), []).append(record)
+        sorted_in.setdefault((job, record.method, record.setting), []).append(record)
     outcomes = [
         Outcome(*key, *(tuple(trial for trial in trials if trial.phase == phase) for phase in ("search", "final")))
         for key, trials in sorted_in.items()
     ]
-    return Study(tuple(sorted(outcomes, key=lambda outcome: (outcome.job, outcome.method.rank, outcome.ratio))))
+    return Study(tuple(sorted(outcomes, key=lambda outcome: (outcome.job, rank_of(outcome.method), outcome.ratio))))

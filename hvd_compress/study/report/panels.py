@@ -10,22 +10,25 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
 from hvd_compress.study.report.charts import Axis, BarPanel, DotPanel, Dots, Line, LinePanel, Panel
-from hvd_compress.study.report.methods import COUNTED, UNCORRECTED, Method
+from hvd_compress.study.report.methods import COUNTED, UNCORRECTED
 
-__all__ = ["draw_panel", "heights", "row_labels", "scale"]
+__all__ = ["draw_panel", "extent", "row_labels", "scale"]
 
 # The palette of Okabe and Ito, for all kinds of colour vision; "" stands for the colour of text.
-_STYLES = {
+_LOOKS = {
     "none": ("", "."),
     "topk": ("#0072B2", "o"),
     "dgc": ("#E69F00", "s"),
     "qsgd": ("#009E73", "^"),
     "topk_qsgd": ("#CC79A7", "v"),
     "jointsq": ("#D55E00", "D"),
+    COUNTED: ("#D55E00", "D"),
     "randomk": ("#56B4E9", "X"),
+    UNCORRECTED: ("#56B4E9", "X"),
 }
 _OTHER = ("#8B6B3E", "P")
-_VARIANTS = {"": "-", UNCORRECTED: "--", COUNTED: ":"}
+_DASHES = {COUNTED: ":", UNCORRECTED: "--"}
+"""Of a method that looks like another but for its hollow markers."""
 _NTH: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (1, 1)), (0, (6, 2, 1, 2, 1, 2)))
 _PARTS = ("#B5B5B5", "#6A3D9A", "#B79AD1")
 """Of compute, encode and decode; what comes last is hatched."""
@@ -49,16 +52,21 @@ def row_labels(panel: Panel) -> list[str]:
     return [] if isinstance(panel, LinePanel) else [row.label for row in panel.rows]
 
 
-def heights(panel: LinePanel) -> list[float]:
-    """What has to find room on the vertical axis of a panel."""
+def extent(panel: Panel) -> tuple[list[float], list[float]]:
+    """What has to find room on the horizontal and on the vertical axis of a panel."""
+    if isinstance(panel, BarPanel):
+        return [sum(row.parts) for row in panel.rows], []
     level = [panel.level.value] if panel.level else []
-    return level + [value for line in panel.lines for value in (*line.y, *line.low, *line.high)]
+    if isinstance(panel, DotPanel):
+        return level + [value for row in panel.rows for value in row.values], []
+    values = (value for line in panel.lines for value in (*line.y, *line.low, *line.high))
+    return [x for line in panel.lines for x in line.x], [*level, *values]
 
 
-def _look(method: Method, ink: str) -> tuple[str, str, str]:
-    """Colour, marker and dashes."""
-    colour, marker = _STYLES.get(method.codec, _OTHER)
-    return colour or ink, marker, _VARIANTS.get(method.variant, "-")
+def _look(method: str, ink: str) -> tuple[str, str, str]:
+    """Colour, marker, and colour of what the marker is filled with."""
+    colour, marker = _LOOKS.get(method, _OTHER)
+    return colour or ink, marker, "none" if method in _DASHES else colour or ink
 
 
 def _draw_lines(axes: Axes, panel: LinePanel, ink: str) -> None:
@@ -69,33 +77,30 @@ def _draw_lines(axes: Axes, panel: LinePanel, ink: str) -> None:
     for line in panel.lines:
         _draw_line(axes, line, ink, panel.markers)
         for x, y in zip(line.x, line.y, strict=True):
-            below = panel.y.low is not None and y < panel.y.low
-            if below or (panel.y.high is not None and y > panel.y.high and panel.markers):
-                _draw_beyond(axes, line, x, y, beyond, ink, below=below)
+            if panel.markers and panel.y.side(y):
+                _draw_beyond(axes, line, x, y, beyond, ink, below=panel.y.side(y) < 0)
                 beyond += 1
 
 
 def _draw_line(axes: Axes, line: Line, ink: str, markers: bool) -> None:
-    colour, marker, dashes = _look(line.method, ink)
+    colour, marker, face = _look(line.method, ink)
     if not markers:
-        width = 1.2 if line.method.codec == "none" else 1.8
+        width = 1.2 if line.method == "none" else 1.8
         dashes = _NTH[line.nth % len(_NTH)]
         axes.plot(line.x, line.y, color=colour, label=line.label, linestyle=dashes, linewidth=width)
         return
-    face = "none" if line.method.variant else colour
-    style: dict[str, Any] = {"marker": marker, "linestyle": dashes, "markerfacecolor": face}
-    axes.plot(line.x, line.y, color=colour, label=line.label, **style)
+    dashes = _DASHES.get(line.method, "-")
+    axes.plot(line.x, line.y, color=colour, label=line.label, marker=marker, linestyle=dashes, markerfacecolor=face)
     if line.low:
         axes.vlines(line.x, line.low, line.high, color=colour)
 
 
 def _draw_beyond(axes: Axes, line: Line, x: float, y: float, nth: int, ink: str, *, below: bool) -> None:
     """Say at the edge what the value of a point is that lies beyond it."""
-    colour, marker, _ = _look(line.method, ink)
+    colour, marker, face = _look(line.method, ink)
     height = 0.95 - 0.08 * nth
     if below:
         height = 1 - height
-    face = "none" if line.method.variant else colour
     edge = axes.get_xaxis_transform()
     axes.plot(x, height, marker=marker, color=colour, markerfacecolor=face, transform=edge)
     axes.text(x, height, f"  {y:.3g}", color=colour, transform=edge, va="center")
@@ -109,7 +114,6 @@ def _draw_bars(axes: Axes, panel: BarPanel, ink: str) -> None:
         axes.barh(range(len(widths)), widths, left=left, height=0.75, edgecolor=ink, linewidth=0.4, label=name, **style)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     _rows(axes, panel)
-    scale(axes, "x", panel.x, left)
 
 
 def _draw_dots(axes: Axes, panel: DotPanel, ink: str) -> None:
@@ -117,25 +121,22 @@ def _draw_dots(axes: Axes, panel: DotPanel, ink: str) -> None:
         axes.axvspan(panel.level.low, panel.level.high, color=ink, alpha=0.12, linewidth=0)
         axes.axvline(panel.level.value, color=ink, linestyle="--", linewidth=1.2, label=panel.level.label)
     for index, row in enumerate(panel.rows):
-        _draw_row(axes, index, row, ink)
+        _draw_row(axes, index, row, panel.x, ink)
     _rows(axes, panel)
-    scale(axes, "x", panel.x, [value for row in panel.rows for value in row.values])
 
 
-def _draw_row(axes: Axes, index: int, row: Dots, ink: str) -> None:
-    colour, marker, _ = _look(row.method, ink)
-    face = "none" if row.method.variant else colour
+def _draw_row(axes: Axes, index: int, row: Dots, x: Axis, ink: str) -> None:
+    colour, marker, face = _look(row.method, ink)
+    within = [value for value in row.values if not x.side(value)]
     axes.scatter(
-        row.values,
-        [index] * len(row.values),
-        s=22,
-        marker=marker,
-        facecolors=face,
-        edgecolors=colour,
-        alpha=0.6,
-        clip_on=False,
+        within, [index] * len(within), s=22, marker=marker, facecolors=face, edgecolors=colour, alpha=0.6, clip_on=False
     )
-    if math.isfinite(row.mark):
+    for side, place, align, text in ((1, 0.99, "right", "{} →"), (-1, 0.01, "left", "← {}")):
+        beyond = ", ".join(f"{value:.3g}" for value in row.values if x.side(value) == side)
+        if beyond:
+            edge = axes.get_yaxis_transform()
+            axes.text(place, index, text.format(beyond), color=colour, transform=edge, ha=align, va="center")
+    if math.isfinite(row.mark) and not x.side(row.mark):
         axes.plot([row.mark] * 2, [index - 0.35, index + 0.35], color=colour, linewidth=2)
 
 
@@ -154,11 +155,15 @@ def scale(axes: Axes, which: Literal["x", "y"], axis: Axis, values: Iterable[flo
     if axis.log and seen:
         axes.set(**{f"{which}scale": "log"})
         span = max(seen) / min(seen)
-        axes.set(**{f"{which}lim": (min(seen) / span**0.05, max(seen) * span**0.05)} if span > 1 else {})
+        limits = (min(seen) / span**0.05, max(seen) * span**0.05)
         ruler.set_major_locator(_ticks_within(span))
-    elif axis.low is not None or axis.high is not None:
-        margin = 0.05 * (max(seen, default=1.0) - min(seen, default=0.0))
-        axes.set(**{f"{which}lim": (axis.low, None if axis.high is None else axis.high + margin)})
+    else:
+        seen += [0.0] if axis.zero else []
+        margin = 0.05 * (max(seen) - min(seen)) if seen else 0.0
+        limits = (min(seen) - margin * (not axis.zero), max(seen) + margin) if seen else (0.0, 0.0)
+        ruler.set_major_locator(MaxNLocator(5))
+    if limits[0] < limits[1]:
+        axes.set(**{f"{which}lim": limits})
     ruler.set_minor_locator(NullLocator())
     ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     if axis.ticks:

@@ -26,7 +26,7 @@ def wire_seconds(outcome: Outcome, link: Link) -> float:
 
 @dataclass(frozen=True)
 class Pace:
-    """A step with one method and setting, beside the dense step.
+    """A step with one method and setting, beside the dense step; that is the first of all paces.
 
     Parameters
     ----------
@@ -48,6 +48,11 @@ class Pace:
         """The same where the network works all the while that gradients are computed."""
         return self.dense.step_overlapped / self.own.step_overlapped
 
+    @property
+    def gain_text(self) -> str:
+        """Both, the smaller one first."""
+        return "{:.2f} to {:.2f}".format(*sorted((self.gain, self.gain_overlapped)))
+
 
 @dataclass(frozen=True)
 class Projection:
@@ -60,15 +65,13 @@ class Projection:
     workers : int
     compute : float
         Seconds of a step without encoding, exchanging and decoding.
-    dense : Outcome
     outcomes : tuple of Outcome
-        The compressed ones.
+        Dense training first.
     """
 
     job: Job
     workers: int
     compute: float
-    dense: Outcome
     outcomes: tuple[Outcome, ...]
 
     @property
@@ -81,12 +84,16 @@ class Projection:
         """For people."""
         return f"{self.workers} workers" + ("" if self.measured else " (extrapolated)")
 
+    @property
+    def dense(self) -> Outcome:
+        """Dense training."""
+        return self.outcomes[0]
+
     def paces(self, bits_per_second: float) -> list[Pace]:
         """Estimates for links of one speed, in the order of `outcomes`."""
         link = link_at(bits_per_second / 8, self.workers)
-        costs = [self._cost(outcome, link) for outcome in (self.dense, *self.outcomes)]
-        dense, *others = estimate(costs, self.compute)
-        return [Pace(outcome, dense, own) for outcome, own in zip(self.outcomes, others, strict=True)]
+        steps = estimate([self._cost(outcome, link) for outcome in self.outcomes], self.compute)
+        return [Pace(outcome, steps[0], own) for outcome, own in zip(self.outcomes, steps, strict=True)]
 
     def break_even(self, outcome: Outcome) -> float:
         """Speed of the links, in bits per second, from which on dense is faster without overlap; 0: always is.
@@ -128,9 +135,9 @@ def projections(study: Study, subject: Subject) -> list[Projection]:
 
 
 def _projection(study: Study, job: Job, workers: int) -> Projection:
+    outcomes = study.at(job)
     dense = study.dense(job)
     assert dense is not None
-    outcomes = study.at(job)
     # Computing is the same work under every method; the median keeps what else the machine did at the time out of it.
     compute = median(outcome.compute for outcome in outcomes) / 1e3
-    return Projection(job, workers, compute, dense, tuple(outcome for outcome in outcomes if outcome is not dense))
+    return Projection(job, workers, compute, (dense, *(outcome for outcome in outcomes if outcome is not dense)))

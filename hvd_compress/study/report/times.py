@@ -30,7 +30,7 @@ def step_times(study: Study, subject: Subject, bits_per_second: float | None = N
     panels = [
         BarPanel(
             f"{job.workers} worker{'s' * (job.workers > 1)}",
-            Axis("milliseconds of a step", low=0),
+            Axis("milliseconds of a step", zero=True),
             (*_PARTS, last),
             tuple(_row(outcome, job, bits_per_second) for outcome in study.at(job)),
         )

@@ -9,18 +9,18 @@ from statistics import median
 
 from hvd_compress.study.records import Look
 from hvd_compress.study.report.charts import Axis, DotPanel, Dots, Figure, Level, Line, LinePanel, slug
-from hvd_compress.study.report.methods import Method
+from hvd_compress.study.report.methods import label_of
 from hvd_compress.study.report.outcomes import Job, Outcome, Study, Subject
 
-__all__ = ["curves", "epochs", "hyper_parameters", "score_by_bytes", "score_by_ratio"]
+__all__ = ["curves", "epochs", "hyper_parameters", "score_axis", "score_by_bytes", "score_by_ratio"]
 
 _PARAMETERS = {
     "learning_rate": Axis("learning rate", log=True),
-    "dropout": Axis("dropout", low=0, high=1),
-    "momentum": Axis("momentum", low=0, high=1),
+    "dropout": Axis("dropout", zero=True),
+    "momentum": Axis("momentum", zero=True),
 }
 _WORST_PERPLEXITY, _WORST_LOSS = 1.6, 0.25
-"""Multiple of the perplexity of dense training, and accuracy below its, from which on a score is only an arrow."""
+"""Multiple of the perplexity of dense training, and accuracy below its, from which on a score is only written down."""
 _WORST_SHOWN = 4.0
 """Multiples of the best perplexity up to which training curves are drawn: the first looks would squeeze the rest."""
 
@@ -39,10 +39,10 @@ def score_by_bytes(study: Study, subject: Subject) -> Figure:
 
 def _scores(study: Study, subject: Subject, kind: str, x: Axis, place_on_x: Callable[[Outcome], float]) -> Figure:
     score = subject.score
-    y = _score_axis(study, subject)
+    y = score_axis(study, subject)
     panels = []
     for job in study.jobs(subject):
-        compressed = [outcome for outcome in study.at(job) if outcome.method.codec != "none"]
+        compressed = [outcome for outcome in study.at(job) if outcome.method != "none"]
         lines = tuple(_points(method, list(outcomes), place_on_x) for method, outcomes in _by_method(compressed))
         panels.append(LinePanel(_workers(job), x, y, lines, _dense_level(study, job)))
     text = (
@@ -52,7 +52,7 @@ def _scores(study: Study, subject: Subject, kind: str, x: Axis, place_on_x: Call
     return Figure(slug(score.name, kind, study.name(subject)), f"{study.name(subject)}: {score.name}", text, (*panels,))
 
 
-def _score_axis(study: Study, subject: Subject) -> Axis:
+def score_axis(study: Study, subject: Subject) -> Axis:
     """Cut where scores are so much worse than dense that the others would not be told apart."""
     levels = [dense.spread.mean for job in study.jobs(subject) if (dense := study.dense(job))]
     if subject.score.lower_is_better:
@@ -60,12 +60,12 @@ def _score_axis(study: Study, subject: Subject) -> Axis:
     return Axis(f"test {subject.score.name}", low=max(0.0, min(levels) - _WORST_LOSS) if levels else None)
 
 
-def _points(method: Method, outcomes: list[Outcome], place_on_x: Callable[[Outcome], float]) -> Line:
+def _points(method: str, outcomes: list[Outcome], place_on_x: Callable[[Outcome], float]) -> Line:
     outcomes.sort(key=place_on_x)
     x = tuple(place_on_x(outcome) for outcome in outcomes)
     spreads = [outcome.spread for outcome in outcomes]
     ends = tuple(spread.low for spread in spreads), tuple(spread.high for spread in spreads)
-    return Line(method, method.label, x, tuple(spread.mean for spread in spreads), *ends)
+    return Line(method, label_of(method), x, tuple(spread.mean for spread in spreads), *ends)
 
 
 def curves(study: Study, subject: Subject, workers: int, *, by_bytes: bool = False) -> Figure:
@@ -90,7 +90,7 @@ def curves(study: Study, subject: Subject, workers: int, *, by_bytes: bool = Fal
     panels = []
     for method, outcomes in _by_method(outcome for outcome in study.at(job) if outcome is not dense):
         lines = [line(outcome, nth) for nth, outcome in enumerate(outcomes)]
-        panels.append(LinePanel(method.label, x, y, (*([line(dense, 0)] if dense else []), *lines), markers=False))
+        panels.append(LinePanel(label_of(method), x, y, (*([line(dense, 0)] if dense else []), *lines), markers=False))
     kind = "bytes" if by_bytes else "epochs"
     return Figure(
         slug("curves", kind, study.name(subject), workers),
@@ -110,7 +110,8 @@ def epochs(study: Study, subject: Subject) -> Figure:
         return Dots(outcome.label, outcome.method, values, median(values) if values else math.nan)
 
     panels = [
-        DotPanel(_workers(job), Axis("epochs", low=0), tuple(map(dots, study.at(job)))) for job in study.jobs(subject)
+        DotPanel(_workers(job), Axis("epochs", zero=True), tuple(map(dots, study.at(job))))
+        for job in study.jobs(subject)
     ]
     return Figure(
         slug("convergence", study.name(subject)),
@@ -152,7 +153,7 @@ def hyper_parameters(study: Study, subject: Subject) -> Figure | None:
     )
 
 
-def _by_method(outcomes: Iterable[Outcome]) -> Iterable[tuple[Method, Iterable[Outcome]]]:
+def _by_method(outcomes: Iterable[Outcome]) -> Iterable[tuple[str, Iterable[Outcome]]]:
     return groupby(outcomes, key=lambda outcome: outcome.method)
 
 

@@ -1,0 +1,91 @@
+"""Show what a study has found: a page with tables and pictures, from its database alone.
+
+The page is one file that needs nothing beside it; the pictures are there as PNG files too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hvd_compress.cli.output import add_json_option, console, print_json
+from hvd_compress.cli.tensors import CommandFailed
+
+if TYPE_CHECKING:
+    from hvd_compress.study.report.outcomes import Study
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``study report``."""
+    parser.add_argument(
+        "--storage",
+        required=True,
+        nargs="+",
+        metavar="DB",
+        help="databases of studies: SQLite files, such as out/study.db, or URLs of optuna storages",
+    )
+    parser.add_argument("--preset", help="show the trials of this preset only (default: of all)")
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="DIR", help="folder for report.html and the pictures"
+    )
+    add_json_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the report, and print its short form."""
+    from hvd_compress.study.report.facts import facts
+    from hvd_compress.study.report.page import write_report
+
+    study = _read(arguments)
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        paths = write_report(study, arguments.out)
+    except OSError as error:
+        raise CommandFailed(f"--out: cannot write into {arguments.out}: {error.strerror}", status=2) from error
+    if arguments.json:
+        print_json({**facts(study), "files": [str(path) for path in paths]})
+        return 0
+    _print_short(study)
+    console().print(f"Page: {paths[0]} ({len(paths) - 1} pictures beside it)", soft_wrap=True)
+    return 0
+
+
+def _read(arguments: argparse.Namespace) -> Study:
+    from hvd_compress.study.database import load_records, sqlite_url
+    from hvd_compress.study.errors import UsageError
+    from hvd_compress.study.report.outcomes import study_of
+
+    urls = [text if "://" in text else sqlite_url(Path(text)) for text in arguments.storage]
+    try:
+        records = [record for url in urls for record in load_records(url, arguments.preset)]
+    except UsageError as error:
+        raise CommandFailed(f"--storage: {error}", status=2) from error
+    if not records:
+        of_preset = f" of the preset {arguments.preset}" if arguments.preset else ""
+        raise CommandFailed(f"there is no trial{of_preset} that has ended in {', '.join(arguments.storage)}")
+    return study_of(records)
+
+
+def _print_short(study: Study) -> None:
+    from rich.table import Table
+
+    from hvd_compress.bench.exchange_report import speed_text
+    from hvd_compress.study.report.advice import recommendations
+    from hvd_compress.study.report.contents import claims
+
+    advice = Table("model", "workers", "link", "recommendation", "method", "times as fast", box=None)
+    for row in (row for subject in study.subjects() for row in recommendations(study, subject)):
+        method, gain = (row.pace.outcome.label, row.pace.gain_text) if row.compresses else ("", "")
+        workers = row.projection.label.replace(" workers", "")
+        advice.add_row(
+            study.name(row.projection.job.subject), workers, speed_text(row.bits_per_second), row.verdict, method, gain
+        )
+    expected = Table("what the papers lead one to expect", "verdict", box=None)
+    for claim in claims(study):
+        expected.add_row(claim.statement, claim.verdict)
+    for table in (advice, expected):
+        console().print(table)
+        console().print()
