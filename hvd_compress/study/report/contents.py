@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hvd_compress.study.report import advice, equal_bytes, paces, tables
 from hvd_compress.study.report.charts import Figure
-from hvd_compress.study.report.claims import Claim
+from hvd_compress.study.report.claims import Case, Claim
 from hvd_compress.study.report.claims_jointsq import jointsq_claims
 from hvd_compress.study.report.claims_lm import lm_claims
 from hvd_compress.study.report.outcomes import Study, Subject
@@ -34,7 +35,9 @@ def sections(study: Study) -> list[Section]:
     return [
         Section("What was trained", (tables.trained(study),)),
         Section("Recommendation", (advice.table(study),)),
-        Section("Where this agrees with the papers, and where not", (_claims_table(study), _published(study))),
+        Section(
+            "Where this agrees with the papers, and where not", (_verdicts(study), _published(study), _figures(study))
+        ),
         Section(
             "JointSQ at equal bytes",
             (*equal_bytes.figures(study), equal_bytes.table(study), equal_bytes.counted(study)),
@@ -51,13 +54,32 @@ def claims(study: Study) -> list[Claim]:
     return [*jointsq_claims(study), *lm_claims(study)]
 
 
-def _claims_table(study: Study) -> Table:
-    rows = tuple(
-        (claim.statement, claim.source, claim.verdict, "\n".join(case.text for case in claim.cases))
-        for claim in claims(study)
-    )
-    text = "Changes of perplexity are relative; means over the seeds."
-    return Table("What the papers lead one to expect", text, ("claim", "source", "verdict", "figures"), rows)
+def _verdicts(study: Study) -> Table:
+    def narrowest(claim: Claim) -> str:
+        case = claim.narrowest
+        return f"{case.where}: {case.found}; expected: {case.expected}" if case else ""
+
+    columns: dict[str, Callable[[Claim], str]] = {
+        "claim": lambda claim: claim.statement,
+        "source": lambda claim: claim.source,
+        "verdict": lambda claim: claim.verdict,
+        "the least favourable figure": narrowest,
+    }
+    return tables.filled("What the papers lead one to expect", "", columns, claims(study))
+
+
+def _figures(study: Study) -> Table:
+    columns: dict[str, Callable[[tuple[Claim, Case]], str]] = {
+        "claim": lambda row: row[0].statement if row[1] is row[0].cases[0] else "",
+        "where": lambda row: row[1].where,
+        "found": lambda row: row[1].found,
+        "expected": lambda row: row[1].expected,
+        "": lambda row: "holds" if row[1].holds else "does not hold",
+        "off by": lambda row: row[1].off_by,
+    }
+    rows = [(claim, case) for claim in claims(study) for case in claim.cases]
+    text = "Of means over the seeds. Perplexities are compared as shares, accuracies as differences in points."
+    return tables.filled("Figure by figure", text, columns, rows)
 
 
 def _published(study: Study) -> Table:

@@ -93,7 +93,8 @@ class Score:
         unit = "%" if self.lower_is_better else "points"
         if not math.isfinite(change):
             return "diverged"
-        return f"{100 * change:+.1f} {unit}" + ("" if math.isnan(sd) else f" ± {100 * sd:.1f}")
+        # A rounded zero has no sign.
+        return f"{round(100 * change, 1) + 0.0:+.1f} {unit}" + ("" if math.isnan(sd) else f" ± {100 * sd:.1f}")
 
     def spread_text(self, spread: Spread) -> str:
         """Mean and standard deviation, and how many seeds diverged."""
