@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DB",
         help="databases of studies: SQLite files, such as out/study.db, or URLs of optuna storages",
     )
-    parser.add_argument("--preset", help="show the trials of this preset only (default: of all)")
+    parser.add_argument("--preset", help="whose trials to show, where there are several")
     parser.add_argument(
         "--out", required=True, type=Path, metavar="DIR", help="folder for report.html and the pictures"
     )
@@ -57,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> Study:
+    from optuna import get_all_study_names
+
     from hvd_compress.study.database import load_records, sqlite_url
     from hvd_compress.study.errors import UsageError
     from hvd_compress.study.report.outcomes import study_of
@@ -66,6 +68,9 @@ def _read(arguments: argparse.Namespace) -> Study:
         records = [record for url in urls for record in load_records(url, arguments.preset)]
     except UsageError as error:
         raise CommandFailed(f"--storage: {error}", status=2) from error
+    presets = sorted({name.partition("/")[0] for url in urls for name in get_all_study_names(url)})
+    if arguments.preset is None and len(presets) > 1:
+        raise CommandFailed(f"--preset: must be one of {', '.join(presets)}, which are all there", status=2)
     if not records:
         of_preset = f" of the preset {arguments.preset}" if arguments.preset else ""
         raise CommandFailed(f"there is no trial{of_preset} that has ended in {', '.join(arguments.storage)}")
@@ -79,14 +84,14 @@ def _print_short(study: Study) -> None:
     from hvd_compress.study.report.advice import recommendations
     from hvd_compress.study.report.contents import claims
 
-    advice = Table("model", "workers", "link", "recommendation", "method", "times as fast", box=None)
+    advice = Table("model", "workers", "link", "recommendation", "method", "times as fast", box=None, pad_edge=False)
     for row in (row for subject in study.subjects() for row in recommendations(study, subject)):
         method, gain = (row.pace.outcome.label, row.pace.gain_text) if row.compresses else ("", "")
         workers = row.projection.label.replace(" workers", "")
         advice.add_row(
             study.name(row.projection.job.subject), workers, speed_text(row.bits_per_second), row.verdict, method, gain
         )
-    expected = Table("what the papers lead one to expect", "verdict", box=None)
+    expected = Table("what the papers lead one to expect", "verdict", box=None, pad_edge=False)
     for claim in claims(study):
         expected.add_row(claim.statement, claim.verdict)
     for table in (advice, expected):

@@ -178,9 +178,9 @@ class Study:
 
 
 def study_of(records: Iterable[Record]) -> Study:
-    """Sort records into outcomes."""
+    """Sort records into outcomes, their runs by seed."""
     sorted_in: dict[tuple[Job, str, str], list[Record]] = {}
-    for record in records:
+    for record in sorted(records, key=lambda record: record.seed):
         job = Job(Subject(record.task, record.model, record.data), record.workers)
         sorted_in.setdefault((job, record.method, record.setting), []).append(record)
     outcomes = [

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, N
 from hvd_compress.study.report.charts import Axis, BarPanel, DotPanel, Dots, Line, LinePanel, Panel
 from hvd_compress.study.report.methods import COUNTED, UNCORRECTED
 
-__all__ = ["draw_panel", "extent", "row_labels", "scale"]
+__all__ = ["draw_panel", "extent", "look_of", "row_labels", "scale"]
 
 # The palette of Okabe and Ito, for all kinds of colour vision; "" stands for the colour of text.
 _LOOKS = {
@@ -63,8 +63,8 @@ def extent(panel: Panel) -> tuple[list[float], list[float]]:
     return [x for line in panel.lines for x in line.x], [*level, *values]
 
 
-def _look(method: str, ink: str) -> tuple[str, str, str]:
-    """Colour, marker, and colour of what the marker is filled with."""
+def look_of(method: str, ink: str) -> tuple[str, str, str]:
+    """Colour of a method, its marker, and the colour that fills it; `ink` is the colour of text."""
     colour, marker = _LOOKS.get(method, _OTHER)
     return colour or ink, marker, "none" if method in _DASHES else colour or ink
 
@@ -83,7 +83,7 @@ def _draw_lines(axes: Axes, panel: LinePanel, ink: str) -> None:
 
 
 def _draw_line(axes: Axes, line: Line, ink: str, markers: bool) -> None:
-    colour, marker, face = _look(line.method, ink)
+    colour, marker, face = look_of(line.method, ink)
     if not markers:
         width = 1.2 if line.method == "none" else 1.8
         dashes = _NTH[line.nth % len(_NTH)]
@@ -97,7 +97,7 @@ def _draw_line(axes: Axes, line: Line, ink: str, markers: bool) -> None:
 
 def _draw_beyond(axes: Axes, line: Line, x: float, y: float, nth: int, ink: str, *, below: bool) -> None:
     """Say at the edge what the value of a point is that lies beyond it."""
-    colour, marker, face = _look(line.method, ink)
+    colour, marker, face = look_of(line.method, ink)
     height = 0.95 - 0.08 * nth
     if below:
         height = 1 - height
@@ -126,7 +126,7 @@ def _draw_dots(axes: Axes, panel: DotPanel, ink: str) -> None:
 
 
 def _draw_row(axes: Axes, index: int, row: Dots, x: Axis, ink: str) -> None:
-    colour, marker, face = _look(row.method, ink)
+    colour, marker, face = look_of(row.method, ink)
     within = [value for value in row.values if not x.side(value)]
     axes.scatter(
         within, [index] * len(within), s=22, marker=marker, facecolors=face, edgecolors=colour, alpha=0.6, clip_on=False

@@ -95,7 +95,7 @@ def curves(study: Study, subject: Subject, workers: int, *, by_bytes: bool = Fal
     return Figure(
         slug("curves", kind, study.name(subject), workers),
         f"{study.name(subject)}, {_workers(job)}: {score.name} while training",
-        f"Validation {score.name} of the first seed, up to where training stopped. In each panel: one method at "
+        f"Validation {score.name} of the smallest seed, up to where training stopped. In each panel: one method at "
         "each of its settings, and training without compression.",
         tuple(panels),
         shared_legend=False,

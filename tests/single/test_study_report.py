@@ -1,0 +1,306 @@
+"""What a report shows comes from the records: scores, figures, comparisons, speeds, recommendations and claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hvd_compress.bench.link import link_at
+from hvd_compress.study.methods import METHODS
+from hvd_compress.study.records import Record
+from hvd_compress.study.report import advice, equal_bytes, paces, tables, training
+from hvd_compress.study.report.charts import Figure, LinePanel
+from hvd_compress.study.report.claims import Claim
+from hvd_compress.study.report.contents import claims, sections
+from hvd_compress.study.report.facts import facts
+from hvd_compress.study.report.methods import label_of
+from hvd_compress.study.report.outcomes import Job, Outcome, Study, Subject, study_of
+from hvd_compress.study.report.panels import look_of
+from hvd_compress.study.report.scores import SCORES, spread_of
+from hvd_compress.study.report.speed import projections, wire_seconds
+from hvd_compress.study.report.times import step_times
+from tests.study_records import made_up_study
+
+LM = Subject("lm", "lstm-small", "kjv")
+VISION = Subject("vision", "resnet20", "digits")
+JOBS = [("lm", "lstm-small", "kjv", 1), ("lm", "lstm-small", "kjv", 2), ("vision", "resnet20", "digits", 2)]
+RECORDS = made_up_study(JOBS, seeds=2, trials=4)
+STUDY = study_of(RECORDS)
+
+
+def changed(
+    change: Callable[[Record], dict[str, Any]], method: str, setting: str = "", phase: str = "final", task: str = "lm"
+) -> Study:
+    """The study, had the records of one method and setting with two workers been others."""
+
+    def replaced(record: Record) -> Record:
+        chosen = (record.task, record.workers, record.phase) == (task, 2, phase)
+        if not chosen or record.method != method or setting not in ("", record.setting):
+            return record
+        return dataclasses.replace(record, **change(record))
+
+    return study_of(map(replaced, RECORDS))
+
+
+def scaled(factor: float, *names: str) -> Callable[[Record], dict[str, Any]]:
+    return lambda record: {name: factor * getattr(record, name) for name in names}
+
+
+def slowed(**milliseconds: float) -> Callable[[Record], dict[str, Any]]:
+    """Some part of the step takes another time; the rest takes what it took."""
+
+    def change(record: Record) -> dict[str, Any]:
+        more = sum(value - getattr(record.milliseconds, name) for name, value in milliseconds.items())
+        time = dataclasses.replace(record.milliseconds, **milliseconds)
+        return {"milliseconds": dataclasses.replace(time, step=time.step + more)}
+
+    return change
+
+
+def outcome(study: Study, method: str, setting: str = "", subject: Subject = LM) -> Outcome:
+    return next(o for o in study.find(Job(subject, 2), method) if setting in ("", o.setting))
+
+
+FIGURES: dict[str, tuple[Callable[[Study], Figure | None], Callable[[Record], dict[str, Any]], str]] = {
+    "score by ratio": (lambda s: training.score_by_ratio(s, LM), scaled(1.1, "test_score"), "final"),
+    "score by bytes": (lambda s: training.score_by_bytes(s, LM), scaled(1.1, "test_score"), "final"),
+    "sent bytes": (
+        lambda s: training.score_by_ratio(s, LM),
+        lambda r: {"traffic": dataclasses.replace(r.traffic, sent_bytes=r.traffic.sent_bytes + 10)},
+        "final",
+    ),
+    "curves": (
+        lambda s: training.curves(s, LM, 2),
+        lambda r: {"looks": (dataclasses.replace(r.looks[0], score=1.0), *r.looks[1:])},
+        "final",
+    ),
+    "curves by bytes": (
+        lambda s: training.curves(s, LM, 2, by_bytes=True),
+        lambda r: {"looks": (dataclasses.replace(r.looks[0], sent_bytes=1), *r.looks[1:])},
+        "final",
+    ),
+    "epochs": (lambda s: training.epochs(s, LM), lambda r: {"best_step": r.looks[2].step}, "final"),
+    "hyper-parameters": (
+        lambda s: training.hyper_parameters(s, LM),
+        lambda r: {"parameters": {**r.parameters, "learning_rate": 1.0}},
+        "search",
+    ),
+    "step times": (lambda s: step_times(s, LM), slowed(wait=9.0), "final"),
+    "step times at 1 Gbit/s": (lambda s: step_times(s, LM, 1e9), slowed(encode=9.0), "final"),
+    "speed-up": (lambda s: paces.speed_up(s, LM), slowed(decode=9.0), "final"),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_changes_with_the_records_and_with_nothing_else(name: str) -> None:
+    figure, change, phase = FIGURES[name]
+    assert figure(changed(change, "topk", "0.01", phase)) != figure(STUDY)
+    assert figure(study_of(reversed(RECORDS))) == figure(STUDY)
+    assert figure(changed(change, "topk", "0.01", phase, task="vision")) == figure(STUDY)
+
+
+def test_points_are_means_over_the_seeds_at_the_ratio_that_was_sent() -> None:
+    figure = training.score_by_ratio(STUDY, LM)
+    panel = figure.panels[1]
+    assert isinstance(panel, LinePanel)
+    line = next(line for line in panel.lines if line.method == "qsgd")
+    finals = [r for r in RECORDS if (r.task, r.workers, r.method, r.phase) == ("lm", 2, "qsgd", "final")]
+    for setting, x, y, low, high in zip(
+        ("7bit", "5bit", "3bit", "smallest"), line.x, line.y, line.low, line.high, strict=True
+    ):
+        scores = [r.test_score for r in finals if r.setting == setting]
+        sent = next(r.traffic.sent_bytes for r in finals if r.setting == setting)
+        assert (y, low, high) == (pytest.approx(sum(scores) / 2), min(scores), max(scores))
+        assert x == pytest.approx(4 * 1_161_600 / sent)
+    dense = outcome(STUDY, "none").spread
+    assert panel.level is not None
+    assert (panel.level.value, panel.level.low, panel.level.high) == (dense.mean, dense.low, dense.high)
+
+
+def test_stacked_times_are_the_parts_of_a_step() -> None:
+    figure = step_times(STUDY, LM)
+    assert figure is not None
+    for panel, job in zip(figure.panels, STUDY.jobs(LM), strict=True):
+        for row, of in zip(panel.rows, STUDY.at(job), strict=True):  # type: ignore[union-attr]
+            assert sum(row.parts) == pytest.approx(of.milliseconds.step, rel=0.05)
+            assert row.parts[1:] == (of.milliseconds.encode, of.milliseconds.decode, of.milliseconds.wait)
+
+
+def test_a_diverged_seed_is_counted_and_left_out_of_the_mean() -> None:
+    spread = spread_of([100.0, math.nan, 110.0, math.inf])
+    assert (spread.mean, spread.low, spread.high, spread.diverged) == (105.0, 100.0, 110.0, 2)
+    assert SCORES["lm"].spread_text(spread) == "105.0 ± 7.1 (2 of 4 diverged)"
+    assert SCORES["lm"].spread_text(spread_of([math.nan])) == "diverged"
+
+
+def test_what_diverged_has_no_point_no_recommendation_and_no_number_in_json() -> None:
+    assert math.isnan(outcome(STUDY, "dgc", "0.0001").spread.mean)
+    text = json.dumps(facts(STUDY), allow_nan=False)
+    result = next(r for r in json.loads(text)["results"] if (r["method"], r["setting"]) == ("dgc", "0.0001"))
+    assert (result["mean"], result["diverged"]) == (None, 2)
+    dead = changed(scaled(math.nan, "test_score"), "none")
+    assert dead.dense(Job(LM, 2)) is None
+    assert [p.workers for p in projections(dead, LM)] == [8, 16]
+    json.dumps(facts(dead), allow_nan=False)
+
+
+def test_dense_training_on_one_worker_sends_nothing_and_has_ratio_1() -> None:
+    dense = STUDY.dense(Job(LM, 1))
+    assert dense is not None
+    assert (dense.ratio, dense.sent_bytes) == (1.0, 4 * 1_161_600)
+
+
+def test_while_there_are_no_final_runs_the_best_of_the_search_stands_for_a_cell() -> None:
+    searched = [r for r in RECORDS if r.phase == "search"]
+    runs = outcome(study_of(searched), "topk", "0.01").runs
+    of_cell = [r for r in searched if (r.task, r.workers, r.method, r.setting) == ("lm", 2, "topk", "0.01")]
+    assert runs == (min(of_cell, key=lambda r: r.validation_score),)
+    assert "search only" in str(tables.results(study_of(searched), LM).rows)
+
+
+def test_every_method_has_a_name_and_a_look_of_its_own() -> None:
+    assert len({label_of(method) for method in METHODS} - set(METHODS)) == len(METHODS)
+    assert len({look_of(method, "black") for method in METHODS}) == len(METHODS)
+
+
+def test_methods_are_compared_at_equal_bytes_only() -> None:
+    at_100 = next(c for c in equal_bytes.comparisons(STUDY) if (c.job, c.label) == (Job(LM, 2), "100x"))
+    assert [(o.method, o.setting) for o in at_100.others] == [("topk", "100x"), ("dgc", "100x"), ("topk_qsgd", "100x")]
+    assert at_100.smallest is not None
+    assert at_100.name(at_100.smallest) == "QSGD (only 15.5x)"
+
+    def more_bytes(record: Record) -> dict[str, Any]:
+        sent = round(1.2 * record.traffic.compressed_sent_bytes)
+        return {"traffic": dataclasses.replace(record.traffic, compressed_sent_bytes=sent)}
+
+    beside = equal_bytes.comparisons(changed(more_bytes, "dgc", "100x"))
+    at_100 = next(c for c in beside if (c.job, c.label) == (Job(LM, 2), "100x"))
+    assert [o.method for o in at_100.others] == ["topk", "topk_qsgd"]
+
+
+def test_figure_of_equal_bytes_shows_the_seeds() -> None:
+    figure = next(f for f in equal_bytes.figures(STUDY) if "lstm-small, 2" in f.title)
+    jointsq = figure.panels[0].rows[0]  # type: ignore[union-attr]
+    assert jointsq.values == outcome(STUDY, "jointsq", "31x").spread.values  # type: ignore[union-attr]
+    assert equal_bytes.figures(changed(scaled(1.1, "test_score"), "jointsq")) != equal_bytes.figures(STUDY)
+
+
+def test_a_comparison_says_where_dense_has_not_learned() -> None:
+    assert "to count" not in str(equal_bytes.table(STUDY).rows)
+    worse = changed(lambda record: {"test_score": 230.0}, "none")
+    assert "230.0 ± 0.0 (needs 224.5 to count)" in str(equal_bytes.table(worse).rows)
+
+
+def test_the_papers_counting_stands_beside_what_was_sent() -> None:
+    counted = equal_bytes.counted(STUDY)
+    row = next(row for row in counted.rows if row[:2] == ("lstm-small", "JointSQ, codes counted 1000x"))
+    assert row[2:5] == ("1,000x", "200.0x", "120.2x")
+
+
+def test_dense_and_compressed_take_equally_long_at_the_break_even() -> None:
+    for projection in projections(STUDY, LM):
+        for of in projection.outcomes[1:]:
+            speed = projection.break_even(of)
+            if speed:
+                pace = projection.paces(speed)[projection.outcomes.index(of)]
+                assert pace.gain == pytest.approx(1.0, abs=1e-9)
+                assert projection.paces(speed / 2)[projection.outcomes.index(of)].gain > 1
+
+
+def test_what_sends_more_than_dense_never_pays() -> None:
+    slow = next(p for p in projections(STUDY, LM) if p.workers == 16)
+    assert slow.break_even(outcome(STUDY, "qsgd", "7bit")) == 0.0
+
+
+def test_transfers_are_those_of_rings_of_workers() -> None:
+    link = link_at(1e9 / 8, 2)
+    dense = 1e-4 * 2 + 4 * 1_161_600 * 8 / 1e9
+    assert wire_seconds(outcome(STUDY, "none"), link) == pytest.approx(dense)
+    of = outcome(STUDY, "topk", "0.01")
+    alone = 2e-4 + (of.sent_bytes - of.gathered_bytes) * 8 / 1e9 + 1e-4 + of.gathered_bytes * 8 / 1e9
+    assert wire_seconds(of, link) == pytest.approx(alone)
+
+
+def test_more_workers_than_measured_are_marked_and_decode_more_payloads() -> None:
+    by_workers = {projection.workers: projection for projection in projections(STUDY, LM)}
+    assert {workers: p.measured for workers, p in by_workers.items()} == {2: True, 8: False, 16: False}
+    assert by_workers[8].label == "8 workers (extrapolated)"
+    index = by_workers[2].outcomes.index(outcome(STUDY, "topk", "0.01"))
+    decode = {workers: p.paces(1e9)[index].own.cost.decode for workers, p in by_workers.items()}
+    assert decode[8] == pytest.approx(4 * decode[2])
+
+
+def recommended(study: Study, speed: float) -> advice.Recommendation:
+    rows = advice.recommendations(study, LM)
+    return next(row for row in rows if row.projection.workers == 2 and row.bits_per_second == speed)
+
+
+def test_compression_is_recommended_where_it_pays_and_not_elsewhere() -> None:
+    slow, fast = recommended(STUDY, 1e8), recommended(STUDY, 2.5e10)
+    assert (slow.verdict, fast.verdict) == ("compress", "do not compress")
+    others = [p for p in slow.projection.paces(1e8) if advice.acceptable(p.outcome, slow.projection.dense)]
+    assert slow.pace.gain == max(pace.gain for pace in others)
+    row = advice.table(STUDY).rows[0]
+    assert row[3:6] == ("compress", slow.pace.outcome.label, slow.pace.outcome.compression)
+
+
+def test_what_makes_the_model_worse_is_not_recommended() -> None:
+    first = recommended(STUDY, 1e8).pace.outcome
+    worse = changed(scaled(1.05, "test_score"), first.method)
+    assert recommended(worse, 1e8).pace.outcome.method != first.method
+    once = iter([math.nan, 1.0])
+    unstable = changed(lambda record: {"test_score": record.test_score * next(once)}, first.method, first.setting)
+    assert recommended(unstable, 1e8).pace.outcome.label != first.label
+
+
+def claim(study: Study, words: str) -> Claim:
+    return next(claim for claim in claims(study) if words in claim.statement)
+
+
+CLAIMS: list[tuple[str, str, str, Callable[[Record], dict[str, Any]], str]] = [
+    ("clearly worst", "randomk", "", scaled(0.5, "test_score"), "final"),
+    ("without residual than with", "randomk-no-residual", "", scaled(0.3, "test_score"), "final"),
+    ("not more than 3 %", "topk", "0.01", scaled(1.06, "test_score"), "final"),
+    ("not more than 3 %", "dgc", "0.01", scaled(1.06, "test_score"), "final"),
+    ("QSGD with 3 bit", "qsgd", "3bit", scaled(1.06, "test_score"), "final"),
+    ("density 0.0001 is clearly worse", "topk", "0.0001", scaled(0.7, "test_score"), "final"),
+    ("dense training has learned", "none", "", scaled(1.4, "test_score"), "final"),
+    ("JointSQ's encoding", "jointsq", "", slowed(encode=50.0), "final"),
+    ("at equal bytes JointSQ", "jointsq", "100x", scaled(1.2, "test_score"), "final"),
+]
+
+
+@pytest.mark.parametrize(("words", "method", "setting", "change", "phase"), CLAIMS)
+def test_a_claim_holds_or_not_by_the_records(
+    words: str, method: str, setting: str, change: Callable[[Record], dict[str, Any]], phase: str
+) -> None:
+    before, after = claim(STUDY, words), claim(changed(change, method, setting, phase), words)
+    assert sum(case.holds for case in after.cases) < sum(case.holds for case in before.cases)
+    assert after.verdict.startswith(("holds in", "does not hold"))
+    assert after.narrowest is not None
+    assert after.narrowest.off_by
+
+
+@pytest.mark.parametrize("rate", [0.1, 1000.0])
+def test_the_best_learning_rates_of_sparsifiers_are_held_against_those_of_dense(rate: float) -> None:
+    study = changed(lambda record: {"parameters": {"learning_rate": rate}}, "topk", phase="search")
+    cases = [case for case in claim(study, "learning rates").cases if "2 workers, top-k" in case.where]
+    assert [case.holds for case in cases] == [rate < 1]
+
+
+def test_what_was_not_trained_is_not_measured() -> None:
+    study = study_of(record for record in RECORDS if record.method in ("none", "qsgd"))
+    assert claim(study, "not more than 3 %").verdict == "not measured"
+    assert claim(study, "QSGD with 3 bit").verdict == "holds"
+    assert claim(study, "near-lossless").verdict == "not measured"
+
+
+def test_a_study_of_dense_training_alone_has_every_section() -> None:
+    study = study_of(record for record in RECORDS if record.method == "none" and record.task == "lm")
+    assert [section.heading for section in sections(study)] == [section.heading for section in sections(STUDY)]
+    assert recommended(study, 1e8).verdict == "do not compress"
