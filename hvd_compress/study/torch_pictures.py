@@ -21,7 +21,7 @@ PICTURES_AT_ONCE = 256
 
 
 class VisionTask(Task):
-    """A classifier on pictures, which are shifted by up to an eighth of their size, and mirrored where that is right.
+    """A classifier on pictures, which are moved by up to an eighth of their size, and mirrored where that is right.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class VisionTask(Task):
     batch_size : int
         Pictures of all ranks together in a step.
     seed : int
-        Of the order and the shifts.
+        Of the order and the moves.
     """
 
     def __init__(self, model: nn.Module, workers: Workers, images: Images, batch_size: int, seed: int) -> None:
@@ -47,7 +47,7 @@ class VisionTask(Task):
         batch = order[place * self._batch_size : (place + 1) * self._batch_size]
         mine = self._images.train.take(batch[self.workers.rank :: self.workers.size])
         draws = np.random.default_rng((self._seed, step, self.workers.rank))
-        pixels = _shifted(mine.pixels, self._images.shape[1] // 8, draws)
+        pixels = _moved(mine.pixels, _most_pixels(self._images.shape[1]), draws)
         if self._images.mirror:
             turned = draws.random(len(pixels)) < 0.5
             pixels[turned] = pixels[turned][..., ::-1]
@@ -78,7 +78,12 @@ class VisionTask(Task):
             hvd.grouped_allreduce_(buffers, name="study.buffers")
 
 
-def _shifted(pixels: NDArray[np.uint8], most: int, draws: np.random.Generator) -> NDArray[np.uint8]:
+def _most_pixels(size: int) -> int:
+    """How far a picture is moved; a single pixel of the digits' eight would be too far for a transformer."""
+    return size // 8 if size >= 16 else 0
+
+
+def _moved(pixels: NDArray[np.uint8], most: int, draws: np.random.Generator) -> NDArray[np.uint8]:
     """Each picture moved by up to `most` pixels in both directions; what comes in is black."""
     n, _, size, _ = pixels.shape
     padded = np.pad(pixels, ((0, 0), (0, 0), (most, most), (most, most)))

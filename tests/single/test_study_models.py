@@ -116,10 +116,11 @@ def test_an_epoch_shows_every_picture_once_and_the_next_in_another_order() -> No
     assert first != second
 
 
-def test_pictures_are_moved_by_an_eighth_at_most() -> None:
-    lit = np.zeros((64, 1, 8, 8), np.uint8)
-    lit[:, 0, 4, 3] = 255
-    part = Part(lit, np.zeros(64, np.int64))
+@pytest.mark.parametrize(("size", "most"), [(8, 0), (16, 2), (32, 4)])
+def test_pictures_are_moved_by_an_eighth_at_most(size: int, most: int) -> None:
+    lit = np.zeros((512, 1, size, size), np.uint8)
+    lit[:, 0, 4, 5] = 255
+    part = Part(lit, np.zeros(512, np.int64))
 
     class Where(nn.Module):
         def __init__(self) -> None:
@@ -127,9 +128,10 @@ def test_pictures_are_moved_by_an_eighth_at_most() -> None:
             self.scale = nn.Parameter(torch.ones(()))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.places = {divmod(int(place), 8) for place in x.flatten(1).argmax(1)}
+            self.places = {divmod(int(place), size) for place in x.flatten(1).argmax(1)}
             return cast(Any, self.scale * torch.zeros(len(x), 2))
 
     model = Where()
-    VisionTask(model, Place(0, 1), Images("lit", part, part, part), 64, seed=0).loss(0)
-    assert model.places == {(row, column) for row in (3, 4, 5) for column in (2, 3, 4)}
+    VisionTask(model, Place(0, 1), Images("lit", part, part, part), 512, seed=0).loss(0)
+    rows, columns = range(4 - most, 5 + most), range(5 - most, 6 + most)
+    assert model.places == {(row, column) for row in rows for column in columns}
