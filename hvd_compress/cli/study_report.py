@@ -6,6 +6,7 @@ The page is one file that needs nothing beside it; the pictures are there as PNG
 from __future__ import annotations
 
 import argparse
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,17 +84,18 @@ def _print_short(study: Study) -> None:
     from hvd_compress.bench.exchange_report import speed_text
     from hvd_compress.study.report.advice import recommendations
     from hvd_compress.study.report.contents import claims
+    from hvd_compress.study.report.speed import SPEEDS
 
-    advice = Table("model", "workers", "link", "recommendation", "method", "times as fast", box=None, pad_edge=False)
-    for row in (row for subject in study.subjects() for row in recommendations(study, subject)):
-        method, gain = (row.pace.outcome.label, row.pace.gain_text) if row.compresses else ("", "")
-        workers = row.projection.label.replace(" workers", "")
-        advice.add_row(
-            study.name(row.projection.job.subject), workers, speed_text(row.bits_per_second), row.verdict, method, gain
-        )
+    advice = Table("model", "workers", *map(speed_text, SPEEDS), box=None, pad_edge=False)
+    for subject in study.subjects():
+        rows = [row for row in recommendations(study, subject) if row.projection.measured]
+        for job, of_job in groupby(rows, key=lambda row: row.projection.job):
+            said = (f"{row.pace.outcome.label}: {row.pace.gain_text}" if row.compresses else "-" for row in of_job)
+            advice.add_row(study.name(subject), str(job.workers), *said)
     expected = Table("what the papers lead one to expect", "verdict", box=None, pad_edge=False)
     for claim in claims(study):
         expected.add_row(claim.statement, claim.verdict)
+    console().print("Which method for which link, and how many times as fast as dense; -: do not compress")
     for table in (advice, expected):
         console().print(table)
         console().print()

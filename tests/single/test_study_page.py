@@ -186,7 +186,7 @@ def test_the_command_says_in_short_what_pays_and_what_holds(
     status, out, err = run(capsys, "--storage", sqlite_url(database), "--preset", "laptop", "--out", tmp_path)
     assert (status, err) == (0, "")
     said = " ".join(out.split())
-    assert "lstm-small 2 25 Gbit/s do not compress" in said
+    assert "Which method for which link" in said
     assert "QSGD with 3 bit is not more than 4 % above dense holds" in said
     assert f"Page: {tmp_path / 'report.html'}" in said
 

@@ -242,7 +242,7 @@ def recommended(study: Study, speed: float) -> advice.Recommendation:
 
 def test_compression_is_recommended_where_it_pays_and_not_elsewhere() -> None:
     slow, fast = recommended(STUDY, 1e8), recommended(STUDY, 2.5e10)
-    assert (slow.verdict, fast.verdict) == ("compress", "do not compress")
+    assert (slow.verdict, fast.verdict) == ("compress", "do not compress: too little gain")
     others = [p for p in slow.projection.paces(1e8) if advice.acceptable(p.outcome, slow.projection.dense)]
     assert slow.pace.gain == max(pace.gain for pace in others)
     row = advice.table(STUDY).rows[0]
@@ -256,6 +256,16 @@ def test_what_makes_the_model_worse_is_not_recommended() -> None:
     once = iter([math.nan, 1.0])
     unstable = changed(lambda record: {"test_score": record.test_score * next(once)}, first.method, first.setting)
     assert recommended(unstable, 1e8).pace.outcome.label != first.label
+
+
+def test_a_method_without_an_acceptable_setting_is_drawn_and_marked() -> None:
+    def labels(study: Study) -> list[str]:
+        figure = paces.speed_up(study, LM)
+        assert figure is not None
+        return [line.label for line in figure.panels[0].lines if line.method == "dgc"]  # type: ignore[union-attr]
+
+    assert labels(STUDY) == ["DGC 0.01"]
+    assert labels(changed(scaled(2.0, "test_score"), "dgc")) == ["DGC 0.01 *"]
 
 
 def claim(study: Study, words: str) -> Claim:
@@ -303,4 +313,4 @@ def test_what_was_not_trained_is_not_measured() -> None:
 def test_a_study_of_dense_training_alone_has_every_section() -> None:
     study = study_of(record for record in RECORDS if record.method == "none" and record.task == "lm")
     assert [section.heading for section in sections(study)] == [section.heading for section in sections(STUDY)]
-    assert recommended(study, 1e8).verdict == "do not compress"
+    assert recommended(study, 1e8).verdict == "do not compress: no method with as good a score"

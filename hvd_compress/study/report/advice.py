@@ -49,9 +49,10 @@ class Recommendation:
     @property
     def verdict(self) -> str:
         """In a few words."""
-        if not self.compresses:
-            return "do not compress"
-        return "compress" if self.pace.gain_overlapped >= LEAST_GAIN else "compress if computing hides no exchange"
+        if self.compresses:
+            return "compress" if self.pace.gain_overlapped >= LEAST_GAIN else "compress if computing hides no exchange"
+        others = (outcome for outcome in self.projection.outcomes[1:] if acceptable(outcome, self.projection.dense))
+        return f"do not compress: {'too little gain' if any(others) else 'no method with as good a score'}"
 
 
 def recommendations(study: Study, subject: Subject) -> list[Recommendation]:

@@ -56,7 +56,7 @@ def extent(panel: Panel) -> tuple[list[float], list[float]]:
     """What has to find room on the horizontal and on the vertical axis of a panel."""
     if isinstance(panel, BarPanel):
         return [sum(row.parts) for row in panel.rows], []
-    level = [panel.level.value] if panel.level else []
+    level = [panel.level.low, panel.level.high] if panel.level else []
     if isinstance(panel, DotPanel):
         return level + [value for row in panel.rows for value in row.values], []
     values = (value for line in panel.lines for value in (*line.y, *line.low, *line.high))
