@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
+from hvd_compress.study.records import Record
 from hvd_compress.study.report.outcomes import Outcome, Study, Subject
 
 __all__ = ["Table", "change_text", "filled", "results", "trained"]
@@ -51,32 +52,22 @@ def change_text(outcome: Outcome, dense: Outcome | None) -> str:
 def trained(study: Study) -> Table:
     """What was trained, how often, and how it ended."""
 
-    def runs(subject: Subject, phase: str) -> str:
-        return str(sum(len(getattr(outcome, phase)) for outcome in study.outcomes if outcome.job.subject == subject))
+    def outcomes(subject: Subject) -> list[Outcome]:
+        return [outcome for outcome in study.outcomes if outcome.job.subject == subject]
 
-    def all_runs(subject: Subject) -> list[float]:
-        of_it = (outcome for outcome in study.outcomes if outcome.job.subject == subject)
-        return [run.seconds for outcome in of_it for run in (*outcome.searched, *outcome.finals)]
+    def runs(subject: Subject) -> list[Record]:
+        return [run for outcome in outcomes(subject) for run in (*outcome.searched, *outcome.finals)]
 
     columns: dict[str, Callable[[Subject], str]] = {
         "model": lambda subject: subject.model,
         "data": lambda subject: subject.data,
-        "parameters": lambda subject: f"{study.at(study.jobs(subject)[0])[0].runs[0].model_size:,}",
+        "parameters": lambda subject: f"{runs(subject)[0].model_size:,}",
         "workers": lambda subject: ", ".join(str(job.workers) for job in study.jobs(subject)),
-        "trials of searches": lambda subject: runs(subject, "searched"),
-        "final runs": lambda subject: runs(subject, "finals"),
-        "hours": lambda subject: f"{sum(all_runs(subject)) / 3600:.1f}",
-        "final runs that diverged": lambda subject: str(
-            sum(outcome.spread.diverged for outcome in study.outcomes if outcome.job.subject == subject)
-        ),
-        "runs whose ranks ended unequal": lambda subject: str(
-            sum(
-                not run.ranks_equal
-                for outcome in study.outcomes
-                if outcome.job.subject == subject
-                for run in (*outcome.searched, *outcome.finals)
-            )
-        ),
+        "trials of searches": lambda subject: str(sum(len(outcome.searched) for outcome in outcomes(subject))),
+        "final runs": lambda subject: str(sum(len(outcome.finals) for outcome in outcomes(subject))),
+        "hours": lambda subject: f"{sum(run.seconds for run in runs(subject)) / 3600:.1f}",
+        "final runs that diverged": lambda subject: str(sum(outcome.spread.diverged for outcome in outcomes(subject))),
+        "runs whose ranks ended unequal": lambda subject: str(sum(not run.ranks_equal for run in runs(subject))),
     }
     return filled("What was trained", "", columns, study.subjects())
 
