@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hvd_compress.study.records import Look, Record
+from hvd_compress.study.report.outcomes import Job, Outcome, Study, Subject, study_of
 from hvd_compress.study.results import StepTime, Traffic
 
 MODEL_SIZES = {
@@ -150,3 +151,41 @@ def _times(draw: random.Random, codec: str, size: int, workers: int) -> StepTime
     wait = 0.5 if workers == 1 else (4.0 if codec == "none" else 2.0) * size / 1e6 * workers * draw.uniform(0.8, 1.2)
     compute = 60 * size / 1e6 / workers * draw.uniform(0.97, 1.03)
     return StepTime(compute + encode + wait + decode, encode, wait, decode)
+
+
+LM = Subject("lm", "lstm-small", "kjv")
+RECORDS = made_up_study([JOBS[0], JOBS[1], JOBS[4]], seeds=2, trials=4)
+STUDY = study_of(RECORDS)
+
+
+def changed(
+    change: Callable[[Record], dict[str, Any]], method: str, setting: str = "", phase: str = "final", task: str = "lm"
+) -> Study:
+    """The study, had the records of one method and setting with two workers been others."""
+
+    def replaced(record: Record) -> Record:
+        chosen = (record.task, record.workers, record.phase) == (task, 2, phase)
+        if not chosen or record.method != method or setting not in ("", record.setting):
+            return record
+        return dataclasses.replace(record, **change(record))
+
+    return study_of(map(replaced, RECORDS))
+
+
+def scaled(factor: float, *names: str) -> Callable[[Record], dict[str, Any]]:
+    return lambda record: {name: factor * getattr(record, name) for name in names}
+
+
+def slowed(**milliseconds: float) -> Callable[[Record], dict[str, Any]]:
+    """Some part of the step takes another time; the rest takes what it took."""
+
+    def change(record: Record) -> dict[str, Any]:
+        more = sum(value - getattr(record.milliseconds, name) for name, value in milliseconds.items())
+        time = dataclasses.replace(record.milliseconds, **milliseconds)
+        return {"milliseconds": dataclasses.replace(time, step=time.step + more)}
+
+    return change
+
+
+def outcome(study: Study, method: str, setting: str = "", subject: Subject = LM) -> Outcome:
+    return next(o for o in study.find(Job(subject, 2), method) if setting in ("", o.setting))
