@@ -22,13 +22,15 @@ def print_json(facts: dict[str, Any] | list[dict[str, Any]]) -> None:
     print(json.dumps(facts, indent=2))
 
 
-def console(terminal: bool | None = None) -> Console:
+def console(terminal: bool | None = None, width: int | None = None) -> Console:
     """Return what prints tables: as wide as the terminal, 80 columns in a pipe.
 
     Parameters
     ----------
     terminal : bool, optional
         Whether a person sees standard output, where that cannot be told from it.
+    width : int, optional
+        Columns, instead of those.
 
     Raises
     ------
@@ -38,4 +40,4 @@ def console(terminal: bool | None = None) -> Console:
     from rich.console import Console
 
     # Intervals such as [0, 1] and extras such as [cli] must not be taken for markup.
-    return Console(markup=False, highlight=False, emoji=False, force_terminal=terminal)
+    return Console(markup=False, highlight=False, emoji=False, force_terminal=terminal, width=width)

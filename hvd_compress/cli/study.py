@@ -11,6 +11,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from hvd_compress.cli import study_report
 from hvd_compress.cli.output import add_json_option, console, print_json
@@ -20,6 +21,9 @@ __all__ = ["add_arguments", "run"]
 
 DATA = "HVD_COMPRESS_DATA"
 DATABASE = "study.db"
+
+WIDTH = 120
+"""Columns of a table that is not on a terminal."""
 
 TASKS = {
     "lm": ("Language models.", "a text file, one sentence a line (default: the King James Bible)", "perplexity"),
@@ -61,14 +65,38 @@ def run(arguments: argparse.Namespace) -> int:
     """Train, and show the results; or make a report of what was trained."""
     if arguments.task == "report":
         return study_report.run(arguments)
-    # Imported here because they take long, and need the extra "study".
+    try:
+        # Imported here because it takes long, and needs the extra "study".
+        from hvd_compress.study.study_table import table_of
+
+        rows = _trained(arguments)
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"studies need {error.name}: pip install 'hvd_compress[study]'") from error
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    if arguments.json:
+        print_json(rows)
+        return 0
+    # Lines of a table in a file are not to be broken at 80 characters.
+    shown = console() if sys.stdout.isatty() else console(width=WIDTH)
+    shown.print(table_of(rows, TASKS[arguments.task][2]))
+    storage = arguments.storage or arguments.out / DATABASE
+    shown.print(
+        f"Pictures: python -m hvd_compress study report --storage {storage} --out {arguments.out}", soft_wrap=True
+    )
+    return 0
+
+
+def _trained(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from hvd_compress.launch import LaunchError
     from hvd_compress.study.database import sqlite_url
     from hvd_compress.study.driver import StudyFailed, run_study
     from hvd_compress.study.errors import UsageError
     from hvd_compress.study.options import Options
-    from hvd_compress.study.study_table import rows_of, table_of
+    from hvd_compress.study.study_table import rows_of
 
+    names = ("workers", "models", "methods", "trials", "seeds")
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         options = Options(
@@ -76,23 +104,15 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.preset,
             arguments.storage or sqlite_url(arguments.out / DATABASE),
             arguments.data or os.environ.get(DATA),
-            **{name: getattr(arguments, name) for name in ("workers", "models", "methods", "trials", "seeds")},
+            **{name: getattr(arguments, name) for name in names},
         )
-        rows = rows_of(run_study(options, arguments.out))
+        return rows_of(run_study(options, arguments.out))
     except OSError as error:
         raise CommandFailed(f"cannot write into {arguments.out}: {error.strerror}; choose another --out", 2) from error
     except UsageError as error:
         raise CommandFailed(str(error), 2) from error
     except (StudyFailed, LaunchError) as error:
         raise CommandFailed(str(error)) from error
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
-    if arguments.json:
-        print_json(rows)
-    else:
-        console().print(table_of(rows, TASKS[arguments.task][2]))
-    return 0
 
 
 def _numbers(text: str) -> tuple[int, ...]:

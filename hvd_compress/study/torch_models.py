@@ -29,7 +29,7 @@ VISION: dict[str, Callable[[int, int, int], nn.Module]] = {
     "vgg": lambda channels, size, classes: VGG(channels, classes),
     "vgg-small": lambda channels, size, classes: VGG(channels, classes, widths=(16, 32, 64, 128, 256)),
     "vit": lambda channels, size, classes: VisionTransformer(channels, classes, size, width=256, depth=6),
-    "vit-small": lambda channels, size, classes: VisionTransformer(channels, classes, size, width=128, depth=4),
+    "vit-small": lambda channels, size, classes: VisionTransformer(channels, classes, size, width=128, depth=3),
 }
 """By name, from channels and size of pictures and number of classes."""
 

@@ -98,7 +98,9 @@ class VisionTransformer(nn.Module):
         patch = 2 if size < 16 else 4
         self.patches = nn.Conv2d(channels, width, patch, stride=patch)
         self.positions = nn.Parameter(0.5 * torch.randn((size // patch) ** 2, width))
-        self.blocks = nn.Sequential(*(Block(width, width // 32, 2 * width, 0.0, causal=False) for _ in range(depth)))
+        self.blocks = nn.Sequential(
+            *(Block(width, width // 32, 2 * width, dropout=0.1, causal=False) for _ in range(depth))
+        )
         self.norm = nn.LayerNorm(width)
         self.classifier = nn.Linear(width, classes)
 

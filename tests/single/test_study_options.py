@@ -91,9 +91,9 @@ def test_laptop_compares_at_equal_bytes_with_three_seeds(preset: str, task: str)
 
 
 def test_models_and_workers_replace_the_presets_and_methods_choose_among_them() -> None:
-    study = options(models=("lstm-large",), workers=(4,), methods=("none", "dgc"))
-    assert study.worker_counts() == [4]
-    cells = study.cells("kjv", 4)
+    study = options(models=("lstm-large",), workers=(5,), methods=("none", "dgc"))
+    assert study.worker_counts() == [5]
+    cells = study.cells("kjv", 5)
     assert {cell.model for cell in cells} == {"lstm-large"}
     assert {cell.method for cell in cells} == {"none", "dgc"}
 
@@ -108,7 +108,7 @@ def test_options_survive_json() -> None:
     [
         ({"models": ("resnet20",)}, "models must be some of lstm-small, .* got 'resnet20'"),
         ({"methods": ("signsgd",)}, "methods must be some of none, .* got 'signsgd'"),
-        ({"workers": (3,)}, "workers must divide the batch of 20, got 3"),
+        ({"workers": (3,)}, "workers must divide the batch of 10, got 3"),
         ({"workers": (0,)}, "workers must be at least 1, got 0"),
         ({"trials": 0}, "trials must be at least 1, got 0"),
         ({"seeds": -1}, "seeds must be at least 0, got -1"),
