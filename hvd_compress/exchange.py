@@ -142,10 +142,14 @@ def _poisoned(ops: Kernels, payload: Payload) -> Array:
 def _combine_rows(ops: Kernels, gathered: Array, pending: Pending, factor: Array, into: Array | None) -> Array:
     codec, spec, site, _, tag, *_ = pending
     total = ops.zeros(spec.numel) if into is None else ops.flatten(into)
-    if codec.fixed_size:
+
+    def if_usual(ops: Kernels) -> Array | None:
         opened = open_usual(ops, gathered, layout_of(codec, spec), site.world_size, tag)
-        if opened is not None:
-            return codec.combine(ops, opened, spec, site, factor, total)
+        return None if opened is None else codec.combine(ops, opened, spec, site, factor, total)
+
+    result = ops.attempt(if_usual) if codec.fixed_size else None
+    if result is not None:
+        return result
     rows = split_rows(ops, gathered, codec, spec, site.world_size)
     payloads = [unpack(ops, unseal(ops, row, codec, spec, tag), codec, spec) for row in rows]
 
@@ -157,4 +161,4 @@ def _combine_rows(ops: Kernels, gathered: Array, pending: Pending, factor: Array
 
     flags = ops.concat([ops.reshape(payload.flag, (1,)) for payload in payloads])
     usual = ops.all(ops.equal(flags, NORMAL))
-    return ops.cond(usual, lambda: codec.combine(ops, payloads, spec, site, factor, total), by_flags)
+    return ops.branch(usual, lambda: codec.combine(ops, payloads, spec, site, factor, total), by_flags)

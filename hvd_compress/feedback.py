@@ -85,7 +85,7 @@ class ErrorFeedback(Wrapper):
         return payload, ops.cond(
             ops.equal(payload.flag, NONFINITE),
             lambda: state,
-            lambda: {**inner_state, "residual": self.inner.error(ops, total, payload, spec, site)},
+            lambda: {**inner_state, "residual": self.inner.error(ops.trusting(), total, payload, spec, site)},
         )
 
     def unsent(self, ops: Kernels, state: State) -> Array:

@@ -141,10 +141,10 @@ def unpack(ops: Kernels, packed: Array, codec: Codec, spec: TensorSpec) -> Paylo
 
 def add_payload(ops: Kernels, codec: Codec, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
     """Add what a received payload says, by its flag, to float32 `total`, which may be overwritten."""
-    return ops.cond(
+    return ops.branch(
         ops.equal(payload.flag, NORMAL),
         lambda: codec.add_decoded(ops, total, payload, spec, site),
-        lambda: ops.cond(ops.equal(payload.flag, EMPTY), lambda: total, lambda: total + float("nan")),
+        lambda: ops.branch(ops.equal(payload.flag, EMPTY), lambda: total, lambda: total + float("nan")),
     )
 
 

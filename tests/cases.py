@@ -34,6 +34,7 @@ from hvd_compress.policy import BySize
 from hvd_compress.session import Session
 from hvd_compress.stats import Stats
 from hvd_compress.worker import Worker
+from tests.devices import device
 
 SITE = Site("fc.weight", step=7, rank=0, world_size=1)
 
@@ -114,9 +115,10 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 def required_backends() -> list[str]:
     """The backends that must be there; absent means fail, not skip.
 
-    "numpy" and "torch" are the readable bodies, "native" is NumPy's arrays with the C++ kernels.
+    "numpy" and "torch" are the readable bodies, "native" is NumPy's arrays with the C++ kernels, "device"
+    what torch does on a GPU; without one, on the CPU.
     """
-    default = "numpy,torch,tensorflow" + ("" if os.environ.get("HVD_COMPRESS_NATIVE") == "0" else ",native")
+    default = "numpy,torch,tensorflow,device" + ("" if os.environ.get("HVD_COMPRESS_NATIVE") == "0" else ",native")
     return os.environ.get("HVD_COMPRESS_TEST_BACKENDS", default).split(",")
 
 
@@ -124,13 +126,15 @@ def to_backend(backend: str, x: np.ndarray[Any, Any]) -> Any:
     """The same array in a framework, with the same strides where it can."""
     if backend in ("numpy", "native"):
         return x
-    assert backend in ("torch", "tensorflow"), f"unknown backend {backend}"
-    message = f"{backend} is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
-    assert importlib.util.find_spec(backend), message
-    if backend == "torch":
+    assert backend in ("torch", "tensorflow", "device"), f"unknown backend {backend}"
+    framework = "tensorflow" if backend == "tensorflow" else "torch"
+    message = f"{framework} is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
+    assert importlib.util.find_spec(framework), message
+    if framework == "torch":
         import torch
 
-        return torch.from_numpy(x.copy(order="K"))
+        tensor = torch.from_numpy(x.copy(order="K"))
+        return tensor if backend == "torch" else tensor.to(device())
     import tensorflow as tf
 
     return tf.constant(x)
@@ -138,6 +142,8 @@ def to_backend(backend: str, x: np.ndarray[Any, Any]) -> Any:
 
 def to_numpy(x: Any) -> np.ndarray[Any, Any]:
     """A NumPy copy of any framework's array."""
+    if hasattr(x, "cpu"):
+        x = x.cpu()
     return x.copy() if isinstance(x, np.ndarray) else np.asarray(x.numpy() if hasattr(x, "numpy") else x)
 
 
@@ -149,6 +155,10 @@ def ops_of(backend: str) -> Kernels:
         from hvd_compress.ops._torch import TorchOps
 
         return TorchOps(to_backend(backend, np.zeros(1)).device)
+    if backend == "device":
+        from hvd_compress.ops._device import DeviceOps
+
+        return DeviceOps(to_backend(backend, np.zeros(1)).device)
     assert backend != "native" or native.kernels is not None, "the C++ kernels were not built"
     return ops_for(to_backend(backend, np.zeros(1, np.float32)))
 

@@ -110,7 +110,7 @@ class DGC(Sparsifier):
 
         def sent() -> State:
             masked = ops.put(momentum, indices, 0.0) if self.masking else momentum
-            return {"momentum": masked, "velocity": self.error(ops, velocity, payload, spec, site)}
+            return {"momentum": masked, "velocity": self.error(ops.trusting(), velocity, payload, spec, site)}
 
         return payload, ops.cond(ops.equal(payload.flag, NONFINITE), lambda: state, sent)
 

@@ -195,6 +195,8 @@ class _NativeTorchOps(NativeKernels, TorchOps):
 
 def torch_ops(device: torch.device) -> TorchOps:
     """The operations of tensors on a device."""
-    if native.kernels is None or device.type != "cpu":
-        return TorchOps(device)
-    return _NativeTorchOps(device)
+    if device.type != "cpu":
+        from hvd_compress.ops._device import DeviceOps
+
+        return DeviceOps(device)
+    return TorchOps(device) if native.kernels is None else _NativeTorchOps(device)

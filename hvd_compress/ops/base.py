@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, TypeVar
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-__all__ = ["Array", "ArrayOps", "Output"]
+from hvd_compress.ops.control import Array, Control
 
-Array = Any
-Output = tuple[str, tuple[int | None, ...]]
-"""dtype and shape of an array."""
-T = TypeVar("T")
+__all__ = ["Array", "ArrayOps"]
 
 
-class ArrayOps(ABC):
+class ArrayOps(Control):
     """Operations on one framework's arrays, on one device.
 
     dtypes go by name ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"). Integer work is done in
@@ -197,34 +193,3 @@ class ArrayOps(ABC):
     @abstractmethod
     def select_largest(self, keys: Array, k: int) -> Array:
         """Rising indices of the `k` largest integer keys, 0 <= k <= n; of equal keys the smaller index wins."""
-
-    def quiet(self) -> AbstractContextManager[Any]:
-        """Context in which arithmetic that overflows gives inf or NaN without a warning."""
-        return nullcontext()
-
-    def run_eagerly(
-        self, function: Callable[..., Sequence[Array]], arguments: Sequence[Array], outputs: Sequence[Output]
-    ) -> Sequence[Array]:
-        """Call ``function(ops, *arguments)``, which branches on values; it may read them with `integer` and `to_list`.
-
-        `outputs` says dtype and shape of each array that it returns, with None for a size that depends on the values:
-        a framework that traces calls the function when the graph runs. The operations that the function gets, and
-        their arrays, may be those of another framework. It must not overwrite the arguments.
-        """
-        return function(self, *arguments)
-
-    @abstractmethod
-    def cond(self, predicate: Array, then: Callable[[], T], otherwise: Callable[[], T]) -> T:
-        """Run one of two functions by a 0-d boolean array."""
-
-    @abstractmethod
-    def require(self, predicate: Array, message: Any, guarded: Array = None) -> Array:
-        """Raise ``ValueError(message)`` unless a 0-d boolean array or a boolean holds; return `guarded`.
-
-        A framework that traces raises an error of its own when the graph runs, before it computes anything of what is
-        returned.
-        """
-
-    def text(self, template: str, *values: Any) -> Any:
-        """Message for `require`, with integers that may be symbolic in the place of each ``{}``."""
-        return template.format(*values)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from hvd_compress.ops._numpy import numpy_ops
-from hvd_compress.ops.base import Array, Output
+from hvd_compress.ops.control import Array, Output
 from hvd_compress.ops.denormals import host_thread
 from hvd_compress.ops.kernels import Kernels
 

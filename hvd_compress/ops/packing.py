@@ -67,6 +67,11 @@ class Packing(ArrayOps):
         high = self.find_ones(packed[split:], k) - self.arange(k)
         return self.require_rising(self.shift_left(high, low) + self.unpack_bits(packed[:split], low, k), n)
 
+    def first_nonzero(self, mask: Array, k: int) -> Array:
+        """Rising positions of the first `k` entries of `mask` that are not zero; its length where there is no more."""
+        found, length = self.nonzero(mask)[:k], self.length(mask)
+        return self.concat([found, self.zeros(k - self.length(found), "int64") + length])
+
     def find_ones(self, packed: Array, k: int) -> Array:
         """Positions of the ones of a bitmap, which must be `k`."""
         positions = self.unpack_positions(packed)
