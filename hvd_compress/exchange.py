@@ -33,7 +33,10 @@ class SummingCollective(Collective, Protocol):
 
 
 class Pending(NamedTuple):
-    """What stays on this rank between `send` and `receive`; `entries` of the gradient were sent."""
+    """What stays on this rank between `send` and `receive`; `entries` of the gradient were sent.
+
+    A 0-d array says how many where only the device knows.
+    """
 
     codec: Codec
     spec: TensorSpec
@@ -41,7 +44,7 @@ class Pending(NamedTuple):
     handle: Any
     tag: int
     magnitudes: Array = None
-    entries: int = 0
+    entries: Any = 0
 
 
 def spec_of(ops: Kernels, x: Array) -> TensorSpec:

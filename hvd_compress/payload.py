@@ -50,7 +50,7 @@ class Payload(NamedTuple):
         What this rank selected. Never sent: it saves the error feedback from decoding it again.
     magnitudes : array, optional
         Counts by :func:`hvd_compress.budget.count_magnitudes`, when the model's budget is about to be shared.
-    entries : int, optional
+    entries : int or 0-d array, optional
         How many entries of the gradient it holds, where `kept` does not show it. Never sent.
     """
 
@@ -59,10 +59,10 @@ class Payload(NamedTuple):
     counts: tuple[int, ...] = ()
     kept: Array = None
     magnitudes: Array = None
-    entries: int | None = None
+    entries: Any = None
 
-    def kept_entries(self, ops: Kernels, numel: int) -> int:
-        """How many of a gradient's `numel` entries it holds."""
+    def kept_entries(self, ops: Kernels, numel: int) -> Any:
+        """How many of a gradient's `numel` entries it holds; a 0-d array where only the device knows."""
         if self.entries is not None:
             return self.entries
         if self.kept is None:

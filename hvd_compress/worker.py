@@ -121,7 +121,8 @@ class Worker:
         seconds = self._idle_since - start
         self._mark(key, "encode", start, self._idle_since)
         slot.sent_at = self._idle_since
-        self._count(key, slot, Counts(spec.nbytes, nbytes, pending.entries, encode_seconds=seconds))
+        entries = pending.entries if isinstance(pending.entries, int) else 0
+        self._count(key, slot, Counts(spec.nbytes, nbytes, entries, encode_seconds=seconds))
         return reduced, Sent(pending, slot)
 
     def send_dense(self, session: Session, key: str, spec: TensorSpec, start: float) -> Slot | None:
@@ -185,9 +186,12 @@ class Worker:
                 self._arrived(session, slot, finite)
         except (ValueError, TypeError) as error:
             raise _explained(error, key, spec.shape, spec.dtype) from error
+        # What only the device knew it has just said.
+        late = 0 if isinstance(pending.entries, int) else ops.integer(pending.entries)
         end, waited = perf_counter(), collective.wait_seconds
         idle = start - self._idle_since + waited
-        self._count(key, slot, Counts(wait_seconds=idle, decode_seconds=end - start - waited))
+        counts = Counts(kept_entries=late, wait_seconds=idle, decode_seconds=end - start - waited)
+        self._count(key, slot, counts)
         self._mark(key, "exchange", slot.sent_at, start + waited)
         self._mark(key, "decode", start + waited, end)
         self._idle_since = end

@@ -10,7 +10,7 @@ from hvd_compress.codec import Array
 from hvd_compress.indices import index_nbytes
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["HEADER", "WIDTHS", "Budget", "ValueBudget", "WireBudget", "section_nbytes", "used_nbytes"]
+__all__ = ["HEADER", "WIDTHS", "Budget", "ValueBudget", "WireBudget", "index_code", "section_nbytes", "used_nbytes"]
 
 WIDTHS = (2, 4, 8)
 HEADER = 40
@@ -31,7 +31,11 @@ class WireBudget(NamedTuple):
     @property
     def most_entries(self) -> int:
         """More than these cannot be sent, however their bits are spread."""
-        return _most_entries(self.numel, self.nbytes)
+        return self.most_of(WIDTHS[0])
+
+    def most_of(self, width: int) -> int:
+        """More than these cannot get so many bits."""
+        return _most_entries(self.numel, self.nbytes, WIDTHS.index(width))
 
     def fits(self, ops: Kernels, reached: Sequence[Array]) -> Array:
         """Whether prefixes fit; `reached` says how many entries get at least 2, at least 4 and 8 bits."""
@@ -88,12 +92,12 @@ Budget = WireBudget | ValueBudget
 
 
 @lru_cache(maxsize=4096)
-def _most_entries(numel: int, nbytes: int) -> int:
-    # They cost least as one set of 2 bits each; where bytes are rounded, up to a byte more for each section.
+def _most_entries(numel: int, nbytes: int, place: int) -> int:
+    # They cost least as one set, of 2 bits each; where bytes are rounded, up to a byte more for each section.
     low, high = 0, numel
     while low < high:
         middle = (low + high + 1) // 2
-        if used_nbytes(numel, (middle, 0, 0)) - 16 <= nbytes:
+        if used_nbytes(numel, [middle if other == place else 0 for other in range(len(WIDTHS))]) - 16 <= nbytes:
             low = middle
         else:
             high = middle - 1
@@ -107,11 +111,16 @@ def used_nbytes(numel: int, kept: Sequence[int]) -> int:
 
 def section_nbytes(ops: Kernels, numel: int, k: Array, width: int) -> Array:
     """Bytes of the indices and the codes of k entries of one width, for int64 `k`; as `used_nbytes` counts."""
+    return index_code(ops, numel, k)[2] + (k * width + 7) // 8
+
+
+def index_code(ops: Kernels, numel: int, k: Array) -> tuple[Array, Array, Array]:
+    """How `encode_indices` encodes k of them, for int64 `k`: as a bitmap or not, low bits of each, bytes of all."""
     some = ops.where(k > 0, k, 1)
     # The exponent of the float64 is the logarithm, rounded down.
     quotient = ops.cast((k * 0 + numel) // some, "float64")
     low = ops.shift_right(ops.from_bytes(ops.to_bytes(quotient), "int64"), 52) - 1023
     high = ops.shift_right(k * 0 + (numel - 1), low)
     elias_fano = (k * low + 7) // 8 + (k + high + 8) // 8
-    indices = ops.where(4 * k >= numel, (numel + 7) // 8, elias_fano)
-    return ops.where(k > 0, indices + (k * width + 7) // 8, 0)
+    bitmap = 4 * k >= numel
+    return bitmap, low, ops.where(k > 0, ops.where(bitmap, (numel + 7) // 8, elias_fano), 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_compress.codec import Array
-from hvd_compress.codecs._levels import fit_levels
+from hvd_compress.codecs._fit_rows import fit_rows, rows_of
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.payload import NONFINITE
 from hvd_compress.wire import flag_of
@@ -15,7 +15,7 @@ _ITERATIONS = 2
 
 def fitted_nbytes(k: int, bits: int, size: int) -> tuple[int, int]:
     """Bytes of the lines (base and step of each bucket) and of the codes of k entries."""
-    return 8 * len(_buckets(k, size)), -(-k * bits // 8)
+    return 8 * -(-k // (size or max(1, k))), -(-k * bits // 8)
 
 
 def quantise_fitted(ops: Kernels, values: Array, bits: int, size: int) -> tuple[tuple[Array, Array], Array]:
@@ -34,21 +34,14 @@ def restore_fitted(ops: Kernels, parts: tuple[Array, ...], k: int, bits: int, si
     ops.require(ops.all_finite(lines), "payload: a level is not finite")
     codes = ops.unpack_bits(parts[1], bits, k)
     last = 2 ** (bits - 1) - 1
-    values = [
-        ops.code_values(codes[piece], lines[2 * bucket : 2 * bucket + 2], last)
-        for bucket, piece in enumerate(_buckets(k, size))
-    ]
-    return ops.concat([ops.zeros(0), *values])
+    own = ops.arange(k) // (size or max(1, k)) * 2
+    return ops.line_values(codes, ops.take(lines, own), ops.take(lines, own + 1), last)
 
 
 def _fit(ops: Kernels, values: Array, bits: int, size: int) -> tuple[Array, Array]:
-    lines, codes = [ops.zeros(0)], [ops.arange(0)]
-    for piece in _buckets(ops.shape(values)[0], size):
-        line, own = fit_levels(ops, values[piece], bits, _ITERATIONS)
-        lines.append(line)
-        codes.append(own)
-    return ops.to_bytes(ops.concat(lines)), ops.pack_bits(ops.concat(codes), bits)
-
-
-def _buckets(k: int, size: int) -> list[slice]:
-    return [slice(start, min(start + (size or k), k)) for start in range(0, k, size or max(1, k))]
+    k = ops.shape(values)[0]
+    if k == 0:
+        return ops.zeros(0, "uint8"), ops.zeros(0, "uint8")
+    groups, own = rows_of(ops, values, size or k)
+    lines, codes = fit_rows(ops, groups, bits, _ITERATIONS)
+    return ops.to_bytes(ops.flatten(lines)), ops.pack_bits(ops.take(codes, own), bits)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from hvd_compress.ops.base import Array
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["fit_levels", "spread_levels"]
+__all__ = ["SMALLEST_STEP", "fit_levels", "spread_levels"]
 
-_SMALLEST_STEP = 2.0**-126
+SMALLEST_STEP = 2.0**-126
 
 
 def fit_levels(ops: Kernels, values: Array, bits: int, iterations: int) -> tuple[Array, Array]:
@@ -83,4 +83,4 @@ def _regression(k: int, j: float, jj: float, d: float, jd: float) -> tuple[float
 def _stored(ops: Kernels, base: float, step: float, low: float) -> tuple[float, float]:
     """The line as float32 holds it."""
     rounded = ops.to_list(ops.cast(ops.constant((base, step), "float64"), "float32"))
-    return (low, 0.0) if rounded[1] < _SMALLEST_STEP else (rounded[0], rounded[1])
+    return (low, 0.0) if rounded[1] < SMALLEST_STEP else (rounded[0], rounded[1])

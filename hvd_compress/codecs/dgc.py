@@ -152,12 +152,13 @@ class DGC(Sparsifier):
         top = ops.select_largest(sample, ceil(self.density * count))
         # As floats: the bits of a product are not the product of bits.
         threshold = ops.from_bytes(ops.to_bytes(ops.take(sample, top)), "float32")
-        threshold = threshold[ops.integer(ops.select_largest(-ops.take(sample, top), 1)) :][:1]
+        threshold = ops.take(threshold, ops.select_largest(-ops.take(sample, top), 1))
         for _ in range(10):
             passing = bits >= ops.magnitude_bits(threshold)
-            if ops.integer(ops.sum(ops.cast(passing, "int64"))) >= 0.8 * k:
+            enough = ops.sum(ops.cast(passing, "int64")) >= 0.8 * k
+            if not ops.waits and enough:
                 break
-            threshold = threshold * 0.8
+            threshold = ops.where(enough, threshold, threshold * 0.8)
         passing = bits >= ops.magnitude_bits(threshold)
         return ops.select_largest(ops.where(passing, bits, 0), k)
 

@@ -10,8 +10,10 @@ from hvd_compress.budget import BINS, BINS_PER_OCTAVE, count_magnitudes
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.codecs._allocation import allocate, key_ratios
 from hvd_compress.codecs._budget import WIDTHS, Budget, ValueBudget, WireBudget, used_nbytes
+from hvd_compress.codecs._fit_rows import Groups, fit_rows, spread_rows
 from hvd_compress.codecs._groups import COMMON, Group, entries_of, read_groups, write_groups
 from hvd_compress.codecs._levels import fit_levels, spread_levels
+from hvd_compress.codecs._unseen import Quantise, encode_unseen
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, choice, integer, real
@@ -122,11 +124,16 @@ class JointSQ(Codec):
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
         numel = ops.shape(x)[0]
+        budget, due = self.budget(numel), self.shared_every and site.step % self.shared_every == 0
+        magnitudes = count_magnitudes(ops, x) if due else None
+        if ops.waits and isinstance(budget, WireBudget):
+            found = encode_unseen(ops, x, budget, key_ratios(self.index_cost_bits), self._quantiser(ops, site))
+            kept = found.indices, found.values
+            return Payload((found.body,), found.flag, (), kept, magnitudes, found.count), state
         length = self.part_nbytes(TensorSpec((numel,), "float32"))[0] if self.fixed_size else None
         outputs = (("uint8", (length,)), ("int64", ()), *_ENTRIES)
         body, flag, *kept = ops.run_eagerly(lambda ops, x: self._write(ops, x, site), (x,), outputs)
-        due = self.shared_every and site.step % self.shared_every == 0
-        return Payload((body,), flag, (), tuple(kept), count_magnitudes(ops, x) if due else None), state
+        return Payload((body,), flag, (), tuple(kept), magnitudes), state
 
     @property
     def shared_every(self) -> int:
@@ -183,6 +190,17 @@ class JointSQ(Codec):
             return Group(indices, *fit_levels(ops, values, width, self.fit_iters))
         draws = ops.uniform(indices, generator_key(self.seed, site, ROUNDING))
         return Group(indices, *spread_levels(ops, values, width, draws))
+
+    def _quantiser(self, ops: Kernels, site: Site) -> Quantise:
+        """`_quantise` by operations that look at no number."""
+
+        def quantise(indices: Array, group: Groups, width: int) -> tuple[Array, Array]:
+            if self.rounding == "nearest":
+                return fit_rows(ops, group, width, self.fit_iters)
+            draws = ops.uniform(indices, generator_key(self.seed, site, ROUNDING))
+            return spread_rows(ops, group, width, ops.reshape(draws, (1, -1)))
+
+        return quantise
 
     def _entries(self, ops: Kernels, payload: Payload, numel: int) -> list[tuple[Array, Array]]:
         """Indices and values of each width; ``ValueError`` if the payload is damaged."""

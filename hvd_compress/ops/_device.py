@@ -42,6 +42,10 @@ class DeviceOps(TorchOps):
         # From memory that may be swapped out, the copy would be waited for.
         return x.pin_memory().to(self.device, non_blocking=True)
 
+    def put(self, x: Array, indices: Array, values: Array | float) -> Array:
+        # An index would make a tensor of the number first.
+        return super().put(x, indices, values) if self.owns(values) else x.index_fill_(0, indices, values)
+
     def count(self, x: Array, bins: int) -> Array:
         # bincount looks for the largest entry first. Integers may be added in any order.
         places = x.to(torch.int64)
@@ -139,7 +143,7 @@ class DeviceOps(TorchOps):
 
     def _odd(self, count: int) -> Array:
         """1, 3, 5, ... Products and sums of 32 bits wrap, as the check word has them."""
-        return torch.arange(1, 2 * count, 2, dtype=torch.int32, device=self.device)
+        return torch.arange(count, dtype=torch.int32, device=self.device) * 2 + 1
 
 
 def _filled(x: Array, columns: int) -> Array:

@@ -111,9 +111,13 @@ class Levels(Packing):
 
     def code_values(self, codes: Array, line: Array, last: int) -> Array:
         """``+-(base + j * step)`` of codes, `line` being base and step; float32, each product and sum rounded."""
+        return self.line_values(codes, line[:1], line[1:], last)
+
+    def line_values(self, codes: Array, base: Array, step: Array, last: int) -> Array:
+        """`code_values` with a base and a step for each code, or one of each for all."""
         sign = last.bit_length()
         levels = self.cast(self.bit_and(codes, (1 << sign) - 1), "float32")
-        values = self.scale_add(line[:1], self.scale(levels, line[1:]), 1.0)
+        values = self.scale_add(base, self.scale(levels, step), 1.0)
         # A line through values near float32's largest may end beyond it.
         values = self.clip(values, -LARGEST_FLOAT, LARGEST_FLOAT)
         return self.where(self.shift_right(codes, sign) > 0, -values, values)
@@ -145,11 +149,15 @@ class Levels(Packing):
 
     def ordered_sum(self, x: Array) -> Array:
         """Sum of a 1-D float64 array in an order that is the same in every framework; one entry."""
-        half = 1 << max(0, self.shape(x)[0] - 1).bit_length()
-        x = self.concat([x, self.zeros(half - self.shape(x)[0], "float64")])
+        length = 1 << max(0, self.shape(x)[0] - 1).bit_length()
+        return self.ordered_sums(self.concat([x, self.zeros(length - self.shape(x)[0], "float64")]))
+
+    def ordered_sums(self, x: Array) -> Array:
+        """`ordered_sum` of each row of float64 `x`, whose length is a power of two; shape (..., 1)."""
+        half = self.shape(x)[-1]
         while half > 1:
             half //= 2
-            x = x[:half] + x[half:]
+            x = x[..., :half] + x[..., half:]
         return x
 
     def magnitude_bits(self, x: Array) -> Array:
