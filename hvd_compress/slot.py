@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hvd_compress.codec import Codec, State
+from hvd_compress.codec import Array, Codec, State
 from hvd_compress.flush import Flush
 from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import Policy
@@ -64,9 +64,13 @@ class Slot:
     @property
     def state_nbytes(self) -> int:
         """Bytes of the state, of one that waits and of a spare one; what they share counts once."""
+        return sum(_STATE_ITEM * math.prod(array.shape) for array in self.arrays)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays of all these states, each once."""
         held = [self.state, self._waiting or {}, self._spare or {}]
-        arrays = {id(array): array for state in held for array in state.values()}
-        return sum(_STATE_ITEM * math.prod(array.shape) for array in arrays.values())
+        return list({id(array): array for state in held for array in state.values()}.values())
 
     @property
     def flush_mark(self) -> str | None:

@@ -128,8 +128,8 @@ class JointSQ(Codec):
         magnitudes = count_magnitudes(ops, x) if due else None
         if ops.waits and isinstance(budget, WireBudget):
             found = encode_unseen(ops, x, budget, key_ratios(self.index_cost_bits), self._quantiser(ops, site))
-            kept = found.indices, found.values
-            return Payload((found.body,), found.flag, (), kept, magnitudes, found.count), state
+            entries = found.indices, found.values
+            return Payload((found.body,), found.flag, (), entries, magnitudes, found.count), state
         length = self.part_nbytes(TensorSpec((numel,), "float32"))[0] if self.fixed_size else None
         outputs = (("uint8", (length,)), ("int64", ()), *_ENTRIES)
         body, flag, *kept = ops.run_eagerly(lambda ops, x: self._write(ops, x, site), (x,), outputs)

@@ -8,6 +8,7 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
+from hvd_compress.ops.streams import arrived, continue_after, mark, used_here
 from hvd_compress.torch.gate import Gate, Passage
 from hvd_compress.torch.host import Array, host_array, tensor_of
 
@@ -41,9 +42,14 @@ class HorovodCollective:
     def allgather(self, buffer: Array, name: str) -> Passage:
         """Start gathering a 1-D uint8 array."""
         tensor, name = self._count(buffer), f"hvd_compress.{name}"
-        return self._gate.enter(
-            self._step, lambda: int(hvd.allgather_async(tensor, name=name, process_set=self._process_set))
-        )
+        ready = mark(tensor)
+
+        def start() -> int:
+            # The gate may open in another thread, whose current stream knows nothing of what fills the buffer.
+            continue_after(ready, tensor)
+            return int(hvd.allgather_async(tensor, name=name, process_set=self._process_set))
+
+        return self._gate.enter(self._step, start, tensor)
 
     def allreduce(self, array: Array, name: str) -> int:
         """Start adding a 1-D array over the ranks."""
@@ -59,6 +65,11 @@ class HorovodCollective:
         start = perf_counter()
         gathered: torch.Tensor = hvd.synchronize(self._gate.through(handle) if isinstance(handle, Passage) else handle)
         self.wait_seconds += perf_counter() - start
+        if gathered is not None:
+            arrived(gathered)
+        if isinstance(handle, Passage):
+            # It may still be read when this returns: the current stream waits for that, the one that made it does not.
+            used_here(handle.buffer)
         return host_array(gathered) if self._host and gathered is not None else gathered
 
     def _count(self, array: Array) -> torch.Tensor:

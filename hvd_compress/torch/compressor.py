@@ -16,6 +16,7 @@ from horovod.torch.compression import Compressor as HorovodCompressor
 from hvd_compress.advice import say_if_idle
 from hvd_compress.exchange import spec_of
 from hvd_compress.ops import Kernels, ops_for
+from hvd_compress.ops.streams import arrived, used_here
 from hvd_compress.policy import Policy
 from hvd_compress.session import Session
 from hvd_compress.slot import Slot
@@ -160,6 +161,8 @@ class Compressor(Controls, HorovodCompressor):  # type: ignore[misc]
                 return gradient, _Plain(origin, slot, session)
         host = on_host(tensor)
         collective = HorovodCollective(caller.process_set, host, session.gate, session.steps)
+        if key in session.slots and not host:
+            used_here(*session.slots[key].arrays)
         with _WITHOUT_GRAPH[host]():
             array = host_array(gradient) if host else gradient
             reduced, sent = self._worker.send(session, key, ops_for(array), array, collective, start)
@@ -198,6 +201,9 @@ class Compressor(Controls, HorovodCompressor):  # type: ignore[misc]
             self._note_combined(ctx.origin)
             return tensor
         origin, sent, session, collective, into, host = ctx
+        arrived(tensor)
+        if not host:
+            used_here(*sent.slot.arrays)
         with _WITHOUT_GRAPH[host]():
             array_of = host_array if host else torch.Tensor.detach
             reduced, room = array_of(tensor.detach()), None if into is None else array_of(into)

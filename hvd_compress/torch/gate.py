@@ -21,8 +21,9 @@ _JOINED = (
 class Passage:
     """What came, or will come, of a call that had to wait at the gate."""
 
-    def __init__(self, start: Callable[[], int]) -> None:
+    def __init__(self, start: Callable[[], int], buffer: torch.Tensor) -> None:
         self._start = start
+        self.buffer = buffer
         self.handle: int | None = None
 
     def pass_through(self) -> None:
@@ -50,13 +51,13 @@ class Gate:
         self._count: int | None = None
         self._waiting: list[Passage] = []
 
-    def enter(self, step: int, start: Callable[[], int]) -> Passage:
-        """Make a call as soon as the ranks of this step are counted."""
+    def enter(self, step: int, start: Callable[[], int], buffer: torch.Tensor) -> Passage:
+        """Make a call that sends a buffer as soon as the ranks of this step are counted."""
         if step != self._step:
             self._step = step
             one = torch.ones(1)
             self._count = hvd.allreduce_async(one, name=self._name, op=hvd.Sum, process_set=self._process_set)
-        passage = Passage(start)
+        passage = Passage(start, buffer)
         self._waiting.append(passage)
         if self._count is None or hvd.poll(self._count):
             self.open()
