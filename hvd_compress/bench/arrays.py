@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hvd_compress.bench.clocks import clock_of
 from hvd_compress.bench.machine import find_torch
 from hvd_compress.codec import Array
 from hvd_compress.ops import Kernels, ops_for
@@ -33,6 +34,8 @@ class Gradients:
         What decoding may overwrite.
     ops : Kernels
         The operations for them.
+    clock : Clock
+        Times what is done with them.
     """
 
     def __init__(self, n: int, device: str = "cpu") -> None:
@@ -40,14 +43,10 @@ class Gradients:
         self.arrays: list[Array] = [self._like(self._draw(seed)) for seed in range(GRADIENTS)]
         self.result: Array = self._like(np.zeros(n, np.float32))
         self.ops: Kernels = ops_for(self.result)
+        self.clock = clock_of(device)
 
     def __getitem__(self, i: int) -> Array:
         return self.arrays[i % GRADIENTS]
-
-    def finish(self) -> None:
-        """Wait for what the device is doing."""
-        if self.device != "cpu":
-            find_torch().cuda.synchronize()
 
     def _draw(self, seed: int) -> np.ndarray[Any, Any]:
         return np.random.default_rng(seed).standard_normal(self.n, np.float32)

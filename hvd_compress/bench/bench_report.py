@@ -21,7 +21,7 @@ __all__ = ["WIDTH", "broken", "digits", "environment", "missing", "print_rows"]
 WIDTH = 24
 """Of the column of configs, in characters."""
 _NOTE = (
-    "x copy: multiples of the time in which one thread copies the gradient, measured beside. +-: distance between the "
+    "x copy: multiples of the time in which the gradient is copied, by one thread or the device, measured beside. +-: distance between the "
     "quartiles of the repetitions. GB/s: bytes of the gradient by the time to encode. decode: what came of {workers} "
     "rank{s}. bytes: handed over by a rank."
 )
@@ -40,7 +40,8 @@ def missing() -> list[str]:
 def environment(device: str) -> str:
     """Say what is measured, in one line."""
     torch = find_torch()
-    arrays = f"torch {torch.__version__} tensors, {device}" if torch else "NumPy arrays"
+    where = torch.cuda.get_device_name() if device != "cpu" else device
+    arrays = f"torch {torch.__version__} tensors, {where}" if torch else "NumPy arrays"
     native = f"C++ kernels: {kernels.isa()}" if kernels and device == "cpu" else "no C++ kernels"
     return f"{arrays}; {native}; float32, seeded Gaussian gradients"
 
@@ -50,10 +51,9 @@ def print_rows(out: Console, rows: Sequence[Row], workers: int) -> None:
     for (n, threads), group in groupby(rows, key=lambda row: (row.n, row.threads)):
         together = list(group)
         copy = median(row.copy.median for row in together)
-        out.print(
-            f"{n:,} entries, {threads} thread{'s' * (threads > 1)}; one thread copies them in {digits(1e3 * copy)} ms, "
-            f"{4e-9 * n / copy:.1f} GB/s"
-        )
+        host = together[0].device == "cpu"
+        where, who = (f", {threads} thread{'s' * (threads > 1)}", "one thread") if host else ("", "the device")
+        out.print(f"{n:,} entries{where}; {who} copies them in {digits(1e3 * copy)} ms, {4e-9 * n / copy:.1f} GB/s")
         out.print(_table(together))
         out.print()
     out.print(_NOTE.format(workers=workers, s="s" * (workers > 1)))

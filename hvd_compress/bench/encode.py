@@ -97,7 +97,7 @@ def measure_rows(
         for count in threads:
             for config in configs:
                 with limited_to(count):
-                    copied = timed(copy, seconds / 4, gradients.finish)
+                    copied = timed(copy, seconds / 4, gradients.clock)
                     measured = _measure(config, gradients, workers, seconds)
                 yield Row(config, n, count, device, copied, *measured)
 
@@ -109,4 +109,4 @@ def _measure(
         return measure(config, gradients, workers, seconds)[:4]
     select = selector(parse_selection(config), gradients)
     select(0)
-    return timed(select, seconds, gradients.finish), None, None, 1
+    return timed(select, seconds, gradients.clock), None, None, 1

@@ -7,11 +7,11 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hvd_compress.bench.clocks import Clock, HostClock
 from hvd_compress.native import kernels
 
 __all__ = ["Timing", "copier", "find_torch", "limited_to", "timed", "usable_cores", "without_advice"]
@@ -38,17 +38,16 @@ class Timing(NamedTuple):
         return float(high - low) / self.median
 
 
-def timed(call: Callable[[int], object], seconds: float, finish: Callable[[], object] = lambda: None) -> Timing:
+def timed(call: Callable[[int], object], seconds: float, clock: Clock | None = None) -> Timing:
     """Repeat ``call(i)`` for about `seconds`, but at least five times, or three times if each takes several `seconds`.
 
-    `finish` waits for what the call has started.
+    `clock` is that of the host unless it is given.
     """
-    samples: list[float] = []
+    clock, samples = clock or HostClock(), list[float]()
     while len(samples) < _FEWEST or (_still(len(samples), sum(samples), seconds) and len(samples) < _MOST):
-        began = perf_counter()
+        clock.start()
         call(len(samples))
-        finish()
-        samples.append(perf_counter() - began)
+        samples.append(clock.stop())
     return Timing(tuple(samples))
 
 

@@ -61,10 +61,10 @@ def measure(config: str, gradients: Gradients, workers: int, seconds: float) -> 
         while warm_up < WARM_UP_STEPS and (warm_up < _FEWEST_STEPS or perf_counter() < limit):
             steps.encode(warm_up)
             warm_up += 1
-        encode = timed(steps.encode, seconds, gradients.finish)
+        encode = timed(steps.encode, seconds, gradients.clock)
         steps.gather()
         steps.decode(0)
-        decode = timed(steps.decode, seconds, gradients.finish)
+        decode = timed(steps.decode, seconds, gradients.clock)
     return Measured(encode, decode, steps.payload_bytes, warm_up, steps.collective)
 
 

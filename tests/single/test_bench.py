@@ -18,6 +18,7 @@ from hvd_compress import TensorSpec
 from hvd_compress.bench.advise import advise
 from hvd_compress.bench.arguments import config_list
 from hvd_compress.bench.arrays import GRADIENTS, Gradients
+from hvd_compress.bench.clocks import DeviceClock
 from hvd_compress.bench.encode import CODECS, default_configs
 from hvd_compress.bench.estimate import Cost, Estimate, dense_cost, estimate
 from hvd_compress.bench.landmarks import parse_selection, selector
@@ -109,9 +110,47 @@ def test_cores_and_threads_are_as_before_afterwards() -> None:
 @pytest.mark.parametrize(("seconds", "runs"), [(0.1, 3), (0.5, 5), (7.0, 7), (1e4, 1000)])
 def test_a_call_is_repeated_for_some_time(seconds: float, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks, calls = itertools.count(), list[int]()
-    monkeypatch.setattr("hvd_compress.bench.machine.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("hvd_compress.bench.clocks.perf_counter", lambda: float(next(ticks)))
     assert timed(calls.append, seconds) == Timing((1.0,) * runs)
     assert calls == list(range(runs))
+
+
+class Gpu:
+    """Notes what is asked of it; an event falls on the second that its number says."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self._events = 0
+
+    def synchronize(self) -> None:
+        self.log.append("wait for all")
+
+    def Event(self, *, enable_timing: bool) -> GpuEvent:
+        assert enable_timing
+        self._events += 1
+        return GpuEvent(self, self._events)
+
+
+class GpuEvent:
+    def __init__(self, gpu: Gpu, number: int) -> None:
+        self._gpu, self.number = gpu, number
+
+    def record(self) -> None:
+        self._gpu.log.append(f"event {self.number}")
+
+    def synchronize(self) -> None:
+        self._gpu.log.append(f"wait for event {self.number}")
+
+    def elapsed_time(self, later: GpuEvent) -> float:
+        return 1e3 * (later.number - self.number)
+
+
+def test_a_device_is_timed_by_events_around_the_call_alone() -> None:
+    gpu = Gpu()
+    found = timed(lambda i: gpu.log.append(f"call {i}"), 1e-9, DeviceClock(gpu))
+    assert found == Timing((1.0,) * len(found.samples))
+    assert gpu.log[:5] == ["wait for all", "event 1", "call 0", "event 2", "wait for event 2"]
+    assert gpu.log == [line.replace("call 0", f"call {i}") for i in range(len(found.samples)) for line in gpu.log[:5]]
 
 
 def test_the_spread_is_between_the_quartiles() -> None:
