@@ -116,7 +116,8 @@ def required_backends() -> list[str]:
     """The backends that must be there; absent means fail, not skip.
 
     "numpy" and "torch" are the readable bodies, "native" is NumPy's arrays with the C++ kernels, "device"
-    what torch does on a GPU; without one, on the CPU.
+    what torch does on a GPU, "triton" the same with Triton's kernels; without a GPU, on the CPU. There Triton is so
+    slow that by default only `test_triton.py` has it.
     """
     default = "numpy,torch,tensorflow,device" + ("" if os.environ.get("HVD_COMPRESS_NATIVE") == "0" else ",native")
     return os.environ.get("HVD_COMPRESS_TEST_BACKENDS", default).split(",")
@@ -126,7 +127,7 @@ def to_backend(backend: str, x: np.ndarray[Any, Any]) -> Any:
     """The same array in a framework, with the same strides where it can."""
     if backend in ("numpy", "native"):
         return x
-    assert backend in ("torch", "tensorflow", "device"), f"unknown backend {backend}"
+    assert backend in ("torch", "tensorflow", "device", "triton"), f"unknown backend {backend}"
     framework = "tensorflow" if backend == "tensorflow" else "torch"
     message = f"{framework} is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
     assert importlib.util.find_spec(framework), message
@@ -159,8 +160,20 @@ def ops_of(backend: str) -> Kernels:
         from hvd_compress.ops._device import DeviceOps
 
         return DeviceOps(to_backend(backend, np.zeros(1)).device)
+    if backend == "triton":
+        return triton_ops(16 if device() == "cpu" else 1)
     assert backend != "native" or native.kernels is not None, "the C++ kernels were not built"
     return ops_for(to_backend(backend, np.zeros(1, np.float32)))
+
+
+def triton_ops(blocks: int = 1) -> Kernels:
+    """The operations with Triton's kernels, in blocks so many times as large as they are: the interpreter is slow."""
+    assert importlib.util.find_spec("triton"), "triton is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
+    from hvd_compress.ops._triton import TritonOps
+
+    ops = TritonOps(to_backend("triton", np.zeros(1)).device)
+    ops.block *= blocks
+    return ops
 
 
 def label(codec: Codec) -> str:

@@ -21,9 +21,9 @@ __all__ = ["WIDTH", "broken", "digits", "environment", "missing", "print_rows"]
 WIDTH = 24
 """Of the column of configs, in characters."""
 _NOTE = (
-    "x copy: multiples of the time in which the gradient is copied, by one thread or the device, measured beside. +-: distance between the "
-    "quartiles of the repetitions. GB/s: bytes of the gradient by the time to encode. decode: what came of {workers} "
-    "rank{s}. bytes: handed over by a rank."
+    "x copy: multiples of the time in which the gradient is copied, by one thread or the device, measured beside. +-: "
+    "distance between the quartiles of the repetitions. GB/s: bytes of the gradient by the time to encode. decode: "
+    "what came of {workers} rank{s}. bytes: handed over by a rank."
 )
 
 

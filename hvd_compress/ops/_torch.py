@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import numpy as np
@@ -196,7 +199,17 @@ class _NativeTorchOps(NativeKernels, TorchOps):
 def torch_ops(device: torch.device) -> TorchOps:
     """The operations of tensors on a device."""
     if device.type != "cpu":
-        from hvd_compress.ops._device import DeviceOps
-
-        return DeviceOps(device)
+        return _device_ops(device)
     return TorchOps(device) if native.kernels is None else _NativeTorchOps(device)
+
+
+def _device_ops(device: torch.device) -> TorchOps:
+    from hvd_compress.ops._device import DeviceOps
+
+    # PyTorch's builds for NVIDIA bring Triton along. After TensorFlow, importing it ends the process.
+    too_late = "tensorflow" in sys.modules and "triton" not in sys.modules
+    if too_late or device.type != "cuda" or os.environ.get("HVD_COMPRESS_TRITON") == "0" or not find_spec("triton"):
+        return DeviceOps(device)
+    from hvd_compress.ops._triton import TritonOps
+
+    return TritonOps(device)

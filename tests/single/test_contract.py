@@ -72,7 +72,9 @@ def test_every_registered_codec_is_a_case() -> None:
 
 def test_every_required_backend_is_there() -> None:
     frameworks = {backend: ops_of(backend).framework for backend in required_backends()}
-    assert frameworks == {name: {"native": "numpy", "device": "torch"}.get(name, name) for name in frameworks}
+    assert frameworks == {
+        name: {"native": "numpy", "device": "torch", "triton": "torch"}.get(name, name) for name in frameworks
+    }
     assert "native" not in frameworks or isinstance(ops_of("native"), NativeKernels)
 
 

@@ -49,9 +49,11 @@ def overrides(backend: str) -> list[str]:
     return sorted(kernels & vars(type(ops_of(backend))).keys())
 
 
-@pytest.mark.parametrize(
-    ("backend", "name"), [(backend, name) for backend in required_backends() for name in overrides(backend)]
-)
+# The kernels in C++ and Triton have files of their own.
+READABLE = [backend for backend in required_backends() if backend not in ("native", "triton")]
+
+
+@pytest.mark.parametrize(("backend", "name"), [(backend, name) for backend in READABLE for name in overrides(backend)])
 def test_overrides_equal_the_default_body(backend: str, name: str) -> None:
     ops = ops_of(backend)
     if name == "rows_fit":
