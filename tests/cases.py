@@ -157,7 +157,7 @@ def ops_of(backend: str) -> Kernels:
 
         return TorchOps(to_backend(backend, np.zeros(1)).device)
     if backend == "device":
-        from hvd_compress.ops._device import DeviceOps
+        from hvd_compress.ops.device import DeviceOps
 
         return DeviceOps(to_backend(backend, np.zeros(1)).device)
     if backend == "triton":
@@ -169,7 +169,7 @@ def ops_of(backend: str) -> Kernels:
 def triton_ops(blocks: int = 1) -> Kernels:
     """The operations with Triton's kernels, in blocks so many times as large as they are: the interpreter is slow."""
     assert importlib.util.find_spec("triton"), "triton is required by HVD_COMPRESS_TEST_BACKENDS, but is not installed"
-    from hvd_compress.ops._triton import TritonOps
+    from hvd_compress.ops.device_triton import TritonOps
 
     ops = TritonOps(to_backend("triton", np.zeros(1)).device)
     ops.block *= blocks

@@ -34,7 +34,7 @@ def run_bench(arguments: argparse.Namespace) -> int:
     out = None if arguments.json else console()
     if arguments.plot:
         check_plot(arguments.plot)
-    for note in missing():
+    for note in missing(device):
         print(note, file=sys.stderr)
     rows = _measured(sizes, threads, configs, device, workers, arguments.seconds)
     if arguments.plot:

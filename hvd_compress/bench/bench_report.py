@@ -27,11 +27,13 @@ _NOTE = (
 )
 
 
-def missing() -> list[str]:
+def missing(device: str = "cpu") -> list[str]:
     """Say what would make a difference and is not installed."""
     notes = []
-    if kernels is None:
+    if device == "cpu" and kernels is None:
         notes.append("The C++ kernels are not built: the frameworks' own operations are measured.")
+    if device != "cpu" and not _triton(device):
+        notes.append("Triton is not installed, or not to be used: torch's own operations are measured.")
     if find_torch() is None:
         notes.append("torch is not installed: NumPy arrays are measured.")
     return notes
@@ -42,8 +44,16 @@ def environment(device: str) -> str:
     torch = find_torch()
     where = torch.cuda.get_device_name() if device != "cpu" else device
     arrays = f"torch {torch.__version__} tensors, {where}" if torch else "NumPy arrays"
-    native = f"C++ kernels: {kernels.isa()}" if kernels and device == "cpu" else "no C++ kernels"
-    return f"{arrays}; {native}; float32, seeded Gaussian gradients"
+    used = f"C++ kernels: {kernels.isa()}" if kernels and device == "cpu" else "no C++ kernels"
+    if device != "cpu":
+        used = "Triton's kernels" if _triton(device) else "no kernels of Triton's"
+    return f"{arrays}; {used}; float32, seeded Gaussian gradients"
+
+
+def _triton(device: str) -> bool:
+    from hvd_compress.ops._torch import uses_triton
+
+    return uses_triton(find_torch().device(device))
 
 
 def print_rows(out: Console, rows: Sequence[Row], workers: int) -> None:

@@ -24,7 +24,7 @@ from hvd_compress.native import kernels as native
 
 __all__ = ["collect"]
 
-PACKAGES = ("numpy", "torch", "tensorflow", "tf_keras", "horovod", "mpi4py", "openmpi", "rich")
+PACKAGES = ("numpy", "torch", "triton", "tensorflow", "tf_keras", "horovod", "mpi4py", "openmpi", "rich")
 LIBRARIES = {"torch": "mpi_lib_v2", "tensorflow": "mpi_lib", "mxnet": "mpi_lib"}
 LAUNCHERS: tuple[Launcher, ...] = ("mpi", "gloo")
 

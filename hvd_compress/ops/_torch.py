@@ -16,7 +16,7 @@ from hvd_compress.ops.base import Array
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.ops.native import NativeKernels
 
-__all__ = ["TorchOps", "torch_ops"]
+__all__ = ["TorchOps", "torch_ops", "uses_triton"]
 
 T = TypeVar("T")
 _DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
@@ -204,12 +204,19 @@ def torch_ops(device: torch.device) -> TorchOps:
 
 
 def _device_ops(device: torch.device) -> TorchOps:
-    from hvd_compress.ops._device import DeviceOps
+    from hvd_compress.ops.device import DeviceOps
 
-    # PyTorch's builds for NVIDIA bring Triton along. After TensorFlow, importing it ends the process.
-    too_late = "tensorflow" in sys.modules and "triton" not in sys.modules
-    if too_late or device.type != "cuda" or os.environ.get("HVD_COMPRESS_TRITON") == "0" or not find_spec("triton"):
+    if not uses_triton(device):
         return DeviceOps(device)
-    from hvd_compress.ops._triton import TritonOps
+    from hvd_compress.ops.device_triton import TritonOps
 
     return TritonOps(device)
+
+
+def uses_triton(device: torch.device) -> bool:
+    """Whether Triton's kernels do what they can on a device."""
+    # After TensorFlow, importing it ends the process.
+    too_late = "tensorflow" in sys.modules and "triton" not in sys.modules
+    wanted = device.type == "cuda" and os.environ.get("HVD_COMPRESS_TRITON") != "0" and not too_late
+    # PyTorch's builds for NVIDIA bring it along.
+    return wanted and find_spec("triton") is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ from hvd_compress import TensorSpec
 from hvd_compress.bench.advise import advise
 from hvd_compress.bench.arguments import config_list
 from hvd_compress.bench.arrays import GRADIENTS, Gradients
+from hvd_compress.bench.bench_report import environment, missing
 from hvd_compress.bench.clocks import DeviceClock
 from hvd_compress.bench.encode import CODECS, default_configs
 from hvd_compress.bench.estimate import Cost, Estimate, dense_cost, estimate
@@ -262,6 +264,21 @@ def test_wrong_usage_exits_2_with_one_sentence_that_names_it(
 def test_a_device_that_is_not_there_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--device", "cuda"]) == 2
     assert "cuda" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wanted", ["0", "1"])
+def test_it_says_whether_triton_s_kernels_are_measured(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setenv("HVD_COMPRESS_TRITON", wanted)
+    # After TensorFlow it would not be imported any more.
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    used = wanted == "1" and importlib.util.find_spec("triton") is not None
+    kernels = "Triton's kernels" if used else "no kernels of Triton's"
+    assert (
+        environment("cuda")
+        == f"torch {torch.__version__} tensors, a GPU; {kernels}; float32, seeded Gaussian gradients"
+    )
+    assert [note for note in missing("cuda") if "Triton" in note] == ([] if used else missing("cuda"))
 
 
 def test_it_works_without_torch_and_the_kernels_and_says_so(tmp_path: Path) -> None:

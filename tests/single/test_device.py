@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hvd_compress import Codec, Reduction, TensorSpec
 from hvd_compress.chunks import Chunked
 from hvd_compress.exchange import receive, send
-from hvd_compress.ops._device import DeviceOps
-from hvd_compress.ops._torch import TorchOps
+from hvd_compress.ops._torch import TorchOps, uses_triton
+from hvd_compress.ops.device import DeviceOps
 from hvd_compress.ops.rows import SEAL_NBYTES
-from tests.cases import CODECS, SITE, LoopbackCollective, label, ops_of, to_backend, to_numpy
+from tests.cases import CODECS, SITE, LoopbackCollective, label, ops_of, required_backends, to_backend, to_numpy
 from tests.devices import device
 
 FIXED = [codec for codec in CODECS if codec.fixed_size]
@@ -118,9 +119,10 @@ def test_compress_never_waits_for_the_device(
 
 
 @pytest.mark.skipif(device() == "cpu", reason="PyTorch's own look-out for waiting hosts needs a GPU: --device cuda")
+@pytest.mark.parametrize("backend", [name for name in ("device", "triton") if name in required_backends()])
 @pytest.mark.parametrize("codec", FIXED, ids=label)
-def test_pytorch_does_not_see_compress_wait(codec: Codec) -> None:
-    ops, spec = ops_of("device"), TensorSpec((300, 250), "float32")
+def test_pytorch_does_not_see_compress_wait(codec: Codec, backend: str) -> None:
+    ops, spec = ops_of(backend), TensorSpec((300, 250), "float32")
     gradients = [to_backend("device", gradient(spec.shape, step)) for step in range(3)]
     state = codec.init(ops, spec)
     for step, x in enumerate(gradients):
@@ -195,6 +197,22 @@ def test_whatever_arrives_means_the_same_on_a_device(codec: Codec, sealed_again:
         if sealed_again:
             changed = theirs.ops.seal_row([changed[:-SEAL_NBYTES]], theirs.pending.tag)
         assert ours.outcome(changed.tobytes()) == theirs.outcome(changed.tobytes())
+
+
+def test_triton_is_not_imported_after_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process would end."""
+    cuda = torch.device("cuda")
+    monkeypatch.setattr("hvd_compress.ops._torch.find_spec", lambda name: name)
+    for name in ("tensorflow", "triton"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert uses_triton(cuda)
+    assert not uses_triton(torch.device("cpu"))
+    monkeypatch.setitem(sys.modules, "tensorflow", torch)
+    assert not uses_triton(cuda)
+    monkeypatch.setitem(sys.modules, "triton", torch)
+    assert uses_triton(cuda)
+    monkeypatch.setenv("HVD_COMPRESS_TRITON", "0")
+    assert not uses_triton(cuda)
 
 
 def test_flags_of_other_ranks_are_heeded() -> None:

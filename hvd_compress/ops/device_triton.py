@@ -13,8 +13,8 @@ import torch
 
 from hvd_compress.generator import Key
 from hvd_compress.ops import triton_entries, triton_levels, triton_selection
-from hvd_compress.ops._device import DeviceOps
 from hvd_compress.ops.base import Array
+from hvd_compress.ops.device import DeviceOps
 
 __all__ = ["TritonOps"]
 
