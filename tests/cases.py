@@ -28,6 +28,7 @@ from hvd_compress import (
     native,
 )
 from hvd_compress.chunks import Chunked
+from hvd_compress.codec import State
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops._numpy import NumpyOps
 from hvd_compress.policy import BySize
@@ -184,6 +185,15 @@ def label(codec: Codec) -> str:
         if value != declared.default:
             words.append(f"({label(value)})" if isinstance(value, Codec) else f"{declared.name}={value}")
     return " ".join(words)
+
+
+def assert_unchanged(ops: Kernels, after: State, state: State) -> None:
+    """A state is the one before; on a device, which the host does not wait for, one with the same bits."""
+    if not ops.waits:
+        assert after is state
+    assert {key: to_numpy(value).tobytes() for key, value in after.items()} == {
+        key: to_numpy(value).tobytes() for key, value in state.items()
+    }
 
 
 backends = pytest.mark.parametrize("backend", required_backends())

@@ -120,7 +120,7 @@ class ClosedGate:
 def test_a_payload_that_waited_at_the_gate_is_sent_after_it_was_encoded(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Encoded in a thread whose current stream is the side stream, sent from one with the default stream."""
+    """F101: encoded in a thread whose current stream is the side stream, sent from one with the default stream."""
     import horovod.torch as hvd
 
     from hvd_compress.torch.collective import HorovodCollective
