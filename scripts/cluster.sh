@@ -5,6 +5,8 @@
 #                                                       they are; without options 2 hosts at 1gbit
 #   bash scripts/cluster.sh run -np 4 COMMAND...        one rank on each of the first 4 hosts (without -np: on all), by
 #                                                       mpirun over TCP, with this environment
+#   bash scripts/cluster.sh on 1 COMMAND...             the command on host 1 alone, where hvdc1, hvdc2, ... are the
+#                                                       hosts' names
 #   bash scripts/cluster.sh down                        end what runs on the hosts and remove them, if there are any
 #
 # Needs root, iproute2 and a kernel that lets root make network namespaces. What exists while a cluster is up: the
@@ -66,6 +68,19 @@ our_cores() {
     taskset -cp $$ | sed 's/.*: //; s/,/\n/g' | while IFS=- read -r first last; do seq "$first" "${last:-$first}"; done
 }
 
+require_cluster() {
+    require_root_and_iproute2
+    [[ $(about) ]] || fail "no cluster is up: bash scripts/cluster.sh up"
+}
+
+# In the background and waited for: bash looks at a signal only when a program in the foreground has ended.
+start_and_wait() {
+    trap 'end_all pids_of_run' EXIT
+    HVD_COMPRESS_CLUSTER_RUN=$$ HVD_COMPRESS_CLUSTER_HOSTS=$(hosts_up) HVD_COMPRESS_CLUSTER_CORES=$(our_cores | xargs) \
+        "$@" <&0 &
+    wait $!
+}
+
 remove() {
     end_all pids_on_hosts
     for name in $(namespaces); do ip netns del "$name"; done
@@ -119,26 +134,31 @@ run() {
         shift 2
     fi
     [[ ${1:--} != -* ]] || usage "run: a command must come next, got '${1:-nothing}'"
-    require_root_and_iproute2
-    [[ $(about) ]] || fail "no cluster is up: bash scripts/cluster.sh up"
+    require_cluster
     ((${ranks:=$(hosts_up)} <= $(hosts_up))) || usage "run: -np must be from 1 to $(hosts_up), the number of hosts"
     [[ ! -x $prefix/bin/mpirun ]] || export PATH="$prefix/bin:$PATH" OPAL_PREFIX="${OPAL_PREFIX:-$prefix}"
     [[ $(type -P mpirun) ]] || fail "there is no mpirun: bash scripts/setup.sh"
     set -- mpirun --allow-run-as-root --bind-to none -np "$ranks" --host "$(seq -s, -f "$subnet.%g" "$ranks")" \
         --mca plm_rsh_agent "bash cluster_host.sh" --mca plm_rsh_no_tree_spawn 1 --mca pml ob1 --mca btl tcp,self \
         --mca btl_tcp_if_include "$subnet.0/24" --mca oob_tcp_if_include "$subnet.0/24" --mca mpi_yield_when_idle 1 "$@"
-    trap 'end_all pids_of_run' EXIT
-    # In the background and waited for: bash looks at a signal only when a program in the foreground has ended.
     # The path is for the agent, whose own path mpirun would divide at spaces.
-    PATH=$PATH:${script%/*} HVD_COMPRESS_CLUSTER_RUN=$$ HVD_COMPRESS_CLUSTER_HOSTS=$(hosts_up) \
-        HVD_COMPRESS_CLUSTER_CORES=$(our_cores | xargs) nsenter --net="/run/netns/$switch" "$@" <&0 &
-    wait $!
+    PATH=$PATH:${script%/*} start_and_wait nsenter --net="/run/netns/$switch" "$@"
+}
+
+on() {
+    local number=${1:-}
+    [[ $number =~ ^[1-9][0-9]?$ ]] || usage "on: the number of a host must come first, got '${number:-nothing}'"
+    shift
+    (($#)) || usage "on: a command must come next"
+    require_cluster
+    ((number <= $(hosts_up))) || usage "on: the host must be from 1 to $(hosts_up), got '$number'"
+    start_and_wait bash "${script%/*}/cluster_host.sh" "$subnet.$number" "exec ${*@Q}"
 }
 
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 case ${1:-} in
-up | run) "$@" ;;
+up | run | on) "$@" ;;
 down)
     (($# == 1)) || usage "down takes no arguments"
     require_root_and_iproute2
@@ -146,5 +166,5 @@ down)
     remove
     ;;
 -h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$script" ;;
-*) usage "the first argument must be up, run or down, got '${1:-}'" ;;
+*) usage "the first argument must be up, run, on or down, got '${1:-}'" ;;
 esac
