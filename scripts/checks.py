@@ -19,6 +19,14 @@ pip a CPU build instead, stop here (Ctrl-C) and start again with PIP_FIND_LINKS=
 of the same torch version, or with PIP_EXTRA_INDEX_URL, an index of such wheels."""
 
 
+def wants_gpu() -> bool:
+    """Say whether Horovod is to be built for GPUs, as Horovod's own variable has it; Problem for other GPU builds."""
+    value = os.environ.get("HOROVOD_GPU_OPERATIONS") or None
+    if value not in (None, "NCCL"):
+        raise Problem(f"HOROVOD_GPU_OPERATIONS must be NCCL, or not be set for a build for the CPU, got {value!r}.")
+    return value == "NCCL"
+
+
 def check_machine(root: Path) -> None:
     """Raise Problem for what would only fail later, and less clearly."""
     compiler = shlex.split(os.environ.get("CXX") or "c++")[0]

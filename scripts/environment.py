@@ -1,5 +1,8 @@
 """Make .venv: the pinned packages, Horovod for the CPU with MPI and Gloo, and hvd_compress itself in editable mode.
 
+With HOROVOD_GPU_OPERATIONS=NCCL in the environment Horovod is also built for NVIDIA GPUs and reduces CUDA tensors with
+NCCL. The CUDA toolkit comes from PyPI; a GPU or its driver is not needed until training.
+
 About 10 minutes the first time, seconds when all is there. Needs Python 3.11 to 3.13 with its venv module and C
 headers, a C++ compiler and a network (Debian, Ubuntu: apt install python3-venv python3-dev g++).
 
@@ -21,40 +24,44 @@ import sys
 import time
 from pathlib import Path
 
-from checks import CUDA_COMES, check_disk, check_machine, fetches_cuda
+from checks import CUDA_COMES, check_disk, check_machine, fetches_cuda, wants_gpu
+from horovod_wheel import RECIPE
 from steps import AGAIN, Problem, Steps, in_words
 
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
-# "incomplete" while this script works on .venv, a digest of what it was made from once all is done.
+# "incomplete" while this script works on .venv, a digest of what it was made from once all is done, and "dependencies"
+# if all but hvd_compress is.
 STATE = VENV / "setup-state"
 PIP = [str(PYTHON), "-m", "pip", "--no-input", "--disable-pip-version-check"]
 TOOLS = ("pip", "setuptools", "wheel", "packaging")
 GIGABYTES, GIGABYTES_CUDA = 6, 16
 
 
-def pins() -> list[str]:
+def pins(gpu: bool = False) -> list[str]:
     """Return the pinned requirements."""
-    lines = (SCRIPTS / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    files = ["requirements.txt", *(["requirements-gpu.txt"] if gpu else [])]
+    lines = [line for file in files for line in (SCRIPTS / file).read_text(encoding="utf-8").splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def digest() -> str:
+def digest(gpu: bool) -> str:
     """Return what .venv depends on in this checkout, as one word; a .venv cannot move, so its place is part of it."""
-    scripts = [SCRIPTS / f"{name}.py" for name in ("environment", "horovod_corrections", "horovod_wheel", "openmpi")]
+    scripts = [SCRIPTS / f"{name}.py" for name in ("environment", "openmpi", *RECIPE)]
     kernels = sorted((ROOT / "hvd_compress" / "native").glob("*.[chi]*"))
-    files = [*scripts, SCRIPTS / "requirements.txt", ROOT / "setup.py", *kernels]
-    return hashlib.sha256(b"\0".join([str(ROOT).encode(), *(file.read_bytes() for file in files)])).hexdigest()
+    files = [*scripts, ROOT / "setup.py", *kernels]
+    facts = [str(ROOT), *pins(gpu)]
+    return hashlib.sha256(b"\0".join([*map(str.encode, facts), *(file.read_bytes() for file in files)])).hexdigest()
 
 
-def is_complete() -> bool:
+def is_complete(gpu: bool) -> bool:
     """Say whether .venv was finished from this very recipe and its Python still starts."""
     check = "import importlib.metadata as m; [m.version(name) for name in ('torch', 'horovod', 'hvd_compress')]"
     return (
         STATE.is_file()
-        and STATE.read_text(encoding="utf-8") == digest()
+        and STATE.read_text(encoding="utf-8") == digest(gpu)
         and subprocess.run([PYTHON, "-c", check], capture_output=True).returncode == 0
     )
 
@@ -74,12 +81,12 @@ def begin() -> None:
     (VENV / "setup.log").unlink(missing_ok=True)
 
 
-def make() -> None:
+def make(gpu: bool, dependencies_only: bool) -> None:
     """Make or update .venv step by step."""
     begin()
-    steps = Steps(VENV / "setup.log", total=5)
+    steps = Steps(VENV / "setup.log", total=4 if dependencies_only else 5)
     report = VENV / "torch.json"
-    by_name = {pin.partition("==")[0]: pin for pin in pins()}
+    by_name = {pin.partition("==")[0]: pin for pin in pins(gpu)}
     # pip unpacks several GB: on the disk of .venv, for a machine's /tmp may be small or in memory.
     temporary = VENV / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -93,7 +100,8 @@ def make() -> None:
         env=env,
     )
     if fetches_cuda(report):
-        print(CUDA_COMES, flush=True)
+        if not gpu:
+            print(CUDA_COMES, flush=True)
         check_disk(ROOT, GIGABYTES_CUDA)
     packages = [pin for name, pin in by_name.items() if name != "horovod"]
     steps.run(
@@ -103,26 +111,33 @@ def make() -> None:
         env=env,
     )
     wheel = steps.run(
-        "Taking Horovod from the cache, or building it for the CPU",
+        f"Taking Horovod from the cache, or building it for {'NVIDIA GPUs' if gpu else 'the CPU'}",
         "1 s, or 5 to 10 min",
         [str(PYTHON), str(SCRIPTS / "horovod_wheel.py")],
         env=env,
     ).splitlines()[-1]
+    package = [*PIP, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
     steps.run(
-        "Installing Horovod and hvd_compress",
+        "Installing Horovod" if dependencies_only else "Installing Horovod and hvd_compress",
         "40 s",
         [*PIP, "install", "--no-deps", "--force-reinstall", wheel],
-        [*PIP, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)],
+        *([] if dependencies_only else [package]),
         [str(PYTHON), str(SCRIPTS / "openmpi.py"), str(VENV)],
         env=env,
     )
+    shutil.rmtree(temporary, ignore_errors=True)
+    if not dependencies_only:
+        try_workers(steps)
+    finished = STATE.with_suffix(".new")
+    finished.write_text("dependencies" if dependencies_only else digest(gpu), encoding="utf-8")
+    finished.replace(STATE)
+
+
+def try_workers(steps: Steps) -> None:
+    """Let two workers add up a tensor, and print what they noted."""
     tried = steps.run("Trying two workers, MPI and Gloo", "30 s", [str(PYTHON), str(SCRIPTS / "try_workers.py")])
     for note in (line for line in tried.splitlines() if line.startswith("note: ")):
         print(note)
-    shutil.rmtree(temporary, ignore_errors=True)
-    finished = STATE.with_suffix(".new")
-    finished.write_text(digest(), encoding="utf-8")
-    finished.replace(STATE)
 
 
 def describe() -> str:
@@ -147,18 +162,23 @@ def wait_for_others() -> None:
 
 def main() -> int:
     """Make .venv unless it is complete; return the exit status."""
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="setup.sh", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    )
+    parser.add_argument(
+        "--dependencies-only", action="store_true", help="stop before hvd_compress itself: a layer of an image"
+    )
+    arguments = parser.parse_args()
     # Both unwind, so that what this process started ends too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     begun = time.monotonic()
     try:
+        gpu = wants_gpu()
         wait_for_others()
-        if not is_complete():
+        if not is_complete(gpu):
             check_machine(ROOT)
-            make()
+            make(gpu, arguments.dependencies_only)
             print(f"Set up in {in_words(time.monotonic() - begun)}.")
         print(describe())
     except Problem as problem:

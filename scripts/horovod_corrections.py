@@ -1,4 +1,4 @@
-"""Correct the build files of Horovod's unpacked source: ``python horovod_corrections.py SOURCE``.
+"""Correct Horovod's unpacked source for a build for the CPU or for GPUs.
 
 Horovod 0.28.1 is older than the compilers, PyTorch and TensorFlow that it is built for here. Each correction replaces
 one passage that must be found exactly once; a source that differs is refused.
@@ -6,7 +6,6 @@ one passage that must be found exactly once; a source that differs is refused.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,6 +46,17 @@ CORRECTIONS = (
     ),
     Correction(
         "CMakeLists.txt",
+        "project(horovod CXX)\n",
+        "project(horovod CXX)\nset(CMAKE_BUILD_WITH_INSTALL_RPATH TRUE)\n"
+        'set(CMAKE_INSTALL_RPATH "$ORIGIN/../../../..;$ORIGIN/../../torch/lib;$ORIGIN/../../tensorflow;'
+        '$ORIGIN/../../nvidia/nccl/lib")\n',
+        "a cached wheel finds the libraries of the environment that it is installed in, not of the one it was built in",
+    ),
+)
+
+CPU_CORRECTIONS = (
+    Correction(
+        "CMakeLists.txt",
         "include(CheckLanguage)\n",
         "set(CMAKE_CUDA_COMPILER NOTFOUND)\nset(CMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit TRUE)\ninclude(CheckLanguage)\n",
         "a CUDA toolkit on the machine must not turn this into a GPU build",
@@ -58,19 +68,29 @@ CORRECTIONS = (
         '-c "print(False)"\n',
         "nor must PyTorch's CUDA build",
     ),
+)
+
+GPU_CORRECTIONS = (
     Correction(
-        "CMakeLists.txt",
-        "project(horovod CXX)\n",
-        "project(horovod CXX)\nset(CMAKE_BUILD_WITH_INSTALL_RPATH TRUE)\n"
-        'set(CMAKE_INSTALL_RPATH "$ORIGIN/../../../..;$ORIGIN/../../torch/lib;$ORIGIN/../../tensorflow")\n',
-        "a cached wheel finds the libraries of the environment that it is installed in, not of the one it was built in",
+        "horovod/tensorflow/mpi_ops.cc",
+        "GpuStreamHandle AsGpuStreamValue(Stream* stream);\n} // namespace stream_executor\n} // namespace gpu\n"
+        "#if TENSORFLOW_VERSION >= 2011000000\n"
+        '#include "tensorflow/compiler/xla/stream_executor/stream.h"\n',
+        "} // namespace stream_executor\n} // namespace gpu\n"
+        "#if TENSORFLOW_VERSION >= 2011000000\n"
+        '#include "tensorflow/compiler/xla/stream_executor/stream.h"\n'
+        "namespace stream_executor {\nnamespace gpu {\n"
+        "inline GpuStreamHandle AsGpuStreamValue(Stream* stream) {\n"
+        "  return static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream);\n"
+        "}\n} // namespace gpu\n} // namespace stream_executor\n",
+        "TensorFlow no longer has this function, but the stream itself says the same",
     ),
 )
 
 
-def correct(source: Path) -> None:
+def correct(source: Path, gpu: bool) -> None:
     """Apply every correction to the Horovod source in `source`; SystemExit, with a sentence, if one does not fit."""
-    for correction in CORRECTIONS:
+    for correction in CORRECTIONS + (GPU_CORRECTIONS if gpu else CPU_CORRECTIONS):
         path = source / correction.file
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         found = text.count(correction.old)
@@ -81,10 +101,3 @@ def correct(source: Path) -> None:
             )
         path.write_text(text.replace(correction.old, correction.new), encoding="utf-8")
         print(f"corrected {correction.file}: {correction.why}", flush=True)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        raise SystemExit(2)
-    correct(Path(sys.argv[1]))

@@ -9,6 +9,8 @@ import importlib
 import sys
 from pathlib import Path
 
+from checks import wants_gpu
+
 from hvd_compress.launch import Launcher, LaunchError, run_workers
 
 SECONDS = 180
@@ -23,8 +25,10 @@ def work(framework: str) -> None:
     total = hvd.allreduce(ones(3), op=hvd.Sum, name="ones")
     if total.numpy().tolist() != [2.0, 2.0, 2.0]:
         raise SystemExit(f"two workers' ones add up to {total}")
-    if not (hvd.mpi_built() and hvd.gloo_built()) or hvd.cuda_built() or hvd.nccl_built():
-        raise SystemExit("Horovod was not built for the CPU with MPI and Gloo")
+    if not (hvd.mpi_built() and hvd.gloo_built()):
+        raise SystemExit("Horovod was not built with MPI and Gloo")
+    if not wants_gpu() == bool(hvd.cuda_built()) == bool(hvd.nccl_built()):
+        raise SystemExit(f"Horovod was {'not ' if wants_gpu() else ''}built with CUDA and NCCL")
 
 
 def start(framework: str, launcher: Launcher) -> None:

@@ -25,10 +25,11 @@ CLOSED = "http://127.0.0.1:9/simple"
 
 sys.path.append(str(ROOT / "scripts"))
 
+import cuda_toolkit  # noqa: E402
 import environment  # noqa: E402
 import horovod_wheel  # noqa: E402
-from checks import check_disk, fetches_cuda  # noqa: E402
-from horovod_corrections import CORRECTIONS, Correction, correct  # noqa: E402
+from checks import check_disk, fetches_cuda, wants_gpu  # noqa: E402
+from horovod_corrections import CORRECTIONS, CPU_CORRECTIONS, GPU_CORRECTIONS, Correction, correct  # noqa: E402
 from steps import Problem, Steps  # noqa: E402
 
 
@@ -186,7 +187,7 @@ def test_a_complete_environment_of_another_recipe_is_updated_in_place(checkout: 
 
 def test_a_second_set_up_finds_all_in_place_within_ten_seconds() -> None:
     # A stale environment would be rebuilt below the tests that are running in it.
-    assert environment.STATE.read_text() == environment.digest(), "run bash scripts/setup.sh first"
+    assert environment.STATE.read_text() == environment.digest(wants_gpu()), "run bash scripts/setup.sh first"
     done = subprocess.run(["bash", "scripts/setup.sh"], cwd=ROOT, capture_output=True, text=True, timeout=10)
     assert done.returncode == 0
     assert re.fullmatch(r"Ready: Python 3\.\d+\.\d+, torch .*, horovod 0\.28\.1, .*\n", done.stdout)
@@ -222,27 +223,33 @@ def test_a_failed_step_shows_its_last_lines(tmp_path: Path, capsys: pytest.Captu
     assert output.err == "the reason\n"
 
 
-@pytest.mark.parametrize("correction", CORRECTIONS, ids=lambda correction: correction.why)
+BUILDS = {False: CORRECTIONS + CPU_CORRECTIONS, True: CORRECTIONS + GPU_CORRECTIONS}
+
+
+@pytest.mark.parametrize(("gpu", "correction"), [(gpu, one) for gpu, all_ in BUILDS.items() for one in all_])
 @pytest.mark.parametrize("times", [0, 2])
-def test_a_source_that_a_correction_does_not_fit_is_refused(tmp_path: Path, correction: Correction, times: int) -> None:
-    write_source(tmp_path, {correction: times})
+def test_a_source_that_a_correction_does_not_fit_is_refused(
+    tmp_path: Path, gpu: bool, correction: Correction, times: int
+) -> None:
+    write_source(tmp_path, gpu, {correction: times})
     with pytest.raises(SystemExit) as error:
-        correct(tmp_path)
+        correct(tmp_path, gpu)
     expected = f"{tmp_path / correction.file} should hold once, and holds {times} times, the line: "
     assert expected + correction.old.strip() in str(error.value)
 
 
-def test_the_corrections_change_their_lines_only(tmp_path: Path) -> None:
-    write_source(tmp_path, {})
-    correct(tmp_path)
-    for file in {correction.file for correction in CORRECTIONS}:
-        mine = [correction for correction in CORRECTIONS if correction.file == file]
+@pytest.mark.parametrize("gpu", BUILDS)
+def test_the_corrections_change_their_lines_only(tmp_path: Path, gpu: bool) -> None:
+    write_source(tmp_path, gpu, {})
+    correct(tmp_path, gpu)
+    for file in {correction.file for correction in BUILDS[gpu]}:
+        mine = [correction for correction in BUILDS[gpu] if correction.file == file]
         assert (tmp_path / file).read_text() == "".join(f"before\n{correction.new}after\n" for correction in mine)
 
 
-def write_source(folder: Path, times: dict[Correction, int]) -> None:
+def write_source(folder: Path, gpu: bool, times: dict[Correction, int]) -> None:
     """Write the passages that the corrections look for, each once or as often as `times` says."""
-    for correction in CORRECTIONS:
+    for correction in BUILDS[gpu]:
         path = folder / correction.file
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
@@ -261,8 +268,8 @@ def test_pytorchs_cuda_build_is_recognised_by_what_it_needs(tmp_path: Path) -> N
 
 def test_the_wheel_in_the_cache_is_for_everything_that_it_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    description = horovod_wheel.built_for()
-    assert {"horovod", "torch", "tensorflow", "openmpi", "python", "compiler", "recipe"} <= set(description)
+    description = horovod_wheel.built_for(gpu=False)
+    assert {"horovod", "torch", "tensorflow", "openmpi", "gpu", "python", "compiler", "recipe"} <= set(description)
     folders = {horovod_wheel.wheel_folder({**description, name: "other"}) for name in description}
     assert len(folders | {horovod_wheel.wheel_folder(description)}) == len(description) + 1
     assert all(str(folder).startswith("/cache/hvd_compress/horovod-") for folder in folders)
@@ -270,11 +277,11 @@ def test_the_wheel_in_the_cache_is_for_everything_that_it_depends_on(monkeypatch
 
 def test_a_cached_wheel_is_taken_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    wheel = horovod_wheel.wheel_folder(horovod_wheel.built_for()) / "horovod.whl"
+    wheel = horovod_wheel.wheel_folder(horovod_wheel.built_for(gpu=False)) / "horovod.whl"
     wheel.parent.mkdir(parents=True)
     wheel.write_text("")
     script = [sys.executable, str(ROOT / "scripts" / "horovod_wheel.py")]
-    env = {**os.environ, "PIP_INDEX_URL": CLOSED}
+    env = {**os.environ, "PIP_INDEX_URL": CLOSED, "HOROVOD_GPU_OPERATIONS": ""}
     assert subprocess.check_output(script, env=env, text=True, timeout=30) == f"{wheel}\n"
 
 
@@ -284,6 +291,39 @@ def test_a_build_that_fails_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / "scripts" / "horovod_wheel.py")]
     assert subprocess.run(script, env=env, capture_output=True, timeout=60).returncode == 1
     assert list((tmp_path / "hvd_compress").iterdir()) == []
+
+
+def test_other_builds_for_gpus_than_with_nccl_are_refused(checkout: Path) -> None:
+    said = sentence(set_up(checkout, HOROVOD_GPU_OPERATIONS="MPI"))
+    assert said == "setup: HOROVOD_GPU_OPERATIONS must be NCCL, or not be set for a build for the CPU, got 'MPI'."
+    assert not (checkout / ".venv").exists()
+
+
+def test_a_build_for_gpus_needs_a_pytorch_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runpy.run_path", lambda path: {"__version__": "2.13.0+cpu", "cuda": None})
+    with pytest.raises(SystemExit, match=r"PyTorch 2\.13\.0\+cpu of this environment was built without CUDA"):
+        horovod_wheel.built_for(gpu=True)
+    assert horovod_wheel.built_for(gpu=False)["torch"] == "2.13.0+cpu"
+
+
+def test_a_build_for_gpus_finds_the_toolkit_of_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries = {"cu13": ["libcudart.so.13", "libcudart_static.a", "libnvrtc.alt.so.13"], "nccl": ["libnccl.so.2"]}
+    for name, files in libraries.items():
+        (tmp_path / "nvidia" / name / "lib").mkdir(parents=True)
+        for file in files:
+            (tmp_path / "nvidia" / name / "lib" / file).write_text(file)
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    links = cuda_toolkit.link_libraries(tmp_path / "links")
+    names = {path.name: path.read_text() for path in links.iterdir()}
+    assert names == {
+        "libcudart.so": "libcudart.so.13",
+        "libcudart_static.a": "libcudart_static.a",
+        "libnvrtc.alt.so": "libnvrtc.alt.so.13",
+        "libnccl.so": "libnccl.so.2",
+    }
+    built = horovod_wheel.build_environment(links)
+    assert built["HOROVOD_GPU_OPERATIONS"] == "NCCL"
+    assert built["PATH"].split(os.pathsep)[:2] == [str(tmp_path / "nvidia/cu13/bin"), str(Path(sys.prefix) / "bin")]
 
 
 def test_horovod_is_built_for_the_cpu_whatever_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
