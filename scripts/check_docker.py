@@ -1,6 +1,6 @@
 """Look over the files of docker/: hadolint for Dockerfiles, kubernetes-validate for the pods of the MPI Operator's job.
 
-Called by test_docker.sh; needs docker/requirements.txt. The operator's own kind is not part of Kubernetes, its pods are.
+Called by test_docker.sh; needs docker/requirements.txt. The operator's own kind is not part of Kubernetes; pods are.
 """
 
 from __future__ import annotations

@@ -129,6 +129,31 @@ def test_ranks_are_alone_on_hosts_of_their_own(hosts: bool) -> None:
     assert refused(cluster("run", "-np", "4", "true"), "from 1 to 3", status=2)
 
 
+def test_a_command_runs_on_one_host_that_knows_the_others_by_name(hosts: bool, tmp_path: Path) -> None:
+    if not hosts:
+        return
+    assert cluster("up", "--hosts", "2", "--rate", "unlimited").returncode == 0
+    command = ["sh", "-c", 'hostname; getent hosts hvdc1; echo "$1"; exit 7', "sh", "two  words"]
+    done = cluster("on", "2", *command, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert done.stdout.split("\n")[:3] == ["hvdc2", "10.77.0.1       hvdc1", "two  words"]
+    assert done.returncode == 7
+    assert list(tmp_path.iterdir()) == []
+    assert refused(cluster("on", "3", "true"), "from 1 to 2", status=2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_ends_on_its_host(hosts: bool, number: signal.Signals) -> None:
+    if not hosts:
+        return
+    assert cluster("up", "--hosts", "1").returncode == 0
+    command = ["bash", str(CLUSTER), "on", "1", "sh", "-c", "trap '' INT TERM; while :; do sleep 1; done"]
+    with subprocess.Popen(command) as process:
+        wait_until(lambda: len(on_hosts()) >= 2)
+        process.send_signal(number)
+        assert process.wait(SECONDS) == 128 + number
+    assert on_hosts() == []
+
+
 @pytest.mark.parametrize(("rate", "nominal"), [("100mbit", 100e6), ("1gbit", 1e9)])
 def test_a_link_is_as_fast_as_it_is_called(hosts: bool, rate: str, nominal: float) -> None:
     if not hosts:
@@ -249,6 +274,9 @@ def test_without_iproute2_it_says_so(tmp_path: Path) -> None:
         "up --nosuch 1",
         "run",
         "run -np x true",
+        "on",
+        "on 0 true",
+        "on 1",
         "down now",
     ],
 )
@@ -259,4 +287,4 @@ def test_wrong_usage_is_one_sentence_and_status_2(arguments: str) -> None:
 def test_it_helps() -> None:
     done = cluster("--help")
     assert done.returncode == 0
-    assert all(part in done.stdout for part in ("up --hosts", "run -np", "down", "hvdc1"))
+    assert all(part in done.stdout for part in ("up --hosts", "run -np", "on 1", "down", "hvdc1"))
