@@ -193,6 +193,21 @@ def test_a_second_set_up_finds_all_in_place_within_ten_seconds() -> None:
     assert re.fullmatch(r"Ready: Python 3\.\d+\.\d+, torch .*, horovod 0\.28\.1, .*\n", done.stdout)
 
 
+def test_dependencies_alone_or_a_build_for_something_else_are_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "STATE", tmp_path / "setup-state")
+    monkeypatch.setattr(environment, "PYTHON", "true")
+    for state, gpu, complete in [
+        ("dependencies", False, False),
+        (environment.digest(gpu=True), False, False),
+        (environment.digest(gpu=True), True, True),
+        (environment.digest(gpu=False), False, True),
+    ]:
+        environment.STATE.write_text(state)
+        assert environment.is_complete(gpu) is complete
+
+
 def test_wrong_usage_ends_with_status_2_and_help_with_0(checkout: Path) -> None:
     script = str(checkout / "scripts" / "setup.sh")
     wrong = subprocess.run(["bash", script, "--fast"], capture_output=True, text=True, timeout=30)
