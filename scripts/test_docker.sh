@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the CPU image and tries it: bash scripts/test_docker.sh. Runs the unit tests in a container, trains on two
-# workers in one, and on two containers that are hosts to each other, over ssh, by MPI and by Gloo; before that it looks
-# over all of docker/. Takes Docker where an engine answers. Otherwise it builds with buildah, as root and without any
+# Builds the CPU image and tries it: bash scripts/test_docker.sh. Trains on two workers in one container, and on two
+# containers that are hosts to each other, over ssh, by MPI and by Gloo, and runs the unit tests; looks over docker/
+# first. Takes Docker where an engine answers. Otherwise it builds with buildah, as root and without any
 # engine, on a base image that debootstrap makes, and the containers are on hosts of scripts/cluster.sh
 # (apt install buildah debootstrap iproute2 openssh-client python3-venv).
 # The images hvd_compress:base and hvd_compress:test stay, and what pip fetched: the next time is quick.
@@ -65,22 +65,25 @@ else
         buildah bud --isolation chroot --layers "${options[@]}" --build-arg BASE_IMAGE=localhost/hvd_compress:base \
             -f docker/Dockerfile -t $image .
     }
+    # Docker has a container know its own name, which Gloo needs; here it gets one that it knows.
     in_container() {
-        local container status=0
-        container=$(buildah from $image)
-        buildah run --isolation chroot --user "$1" "$container" -- "${@:2}" || status=$?
-        buildah rm "$container" >/dev/null
-        return $status
+        buildah from --name hvdc0 $image >/dev/null
+        buildah run --isolation chroot --hostname localhost --user "$1" hvdc0 -- "${@:2}"
+        buildah rm hvdc0 >/dev/null
     }
     start_host() {
         bash scripts/cluster.sh up --hosts 2 --rate unlimited
         buildah from --name hvdc1 $image
         buildah from --name hvdc2 $image
-        bash scripts/cluster.sh on 2 buildah run --isolation chroot "${keys[@]}" hvdc2 -- bash $scripts/sshd.sh &
+        bash scripts/cluster.sh on 2 buildah run --isolation chroot --hostname hvdc2 "${keys[@]}" hvdc2 -- \
+            bash $scripts/sshd.sh &
     }
-    on_other_host() { bash scripts/cluster.sh on 1 buildah run --isolation chroot "${keys[@]}" hvdc1 -- "$@"; }
+    on_other_host() {
+        bash scripts/cluster.sh on 1 buildah run --isolation chroot --hostname hvdc1 "${keys[@]}" hvdc1 -- "$@"
+    }
     remove() {
         bash scripts/cluster.sh down
+        buildah rm hvdc0
         buildah rm hvdc1 hvdc2
     } >/dev/null 2>&1
 fi
@@ -101,9 +104,6 @@ python3 -m venv "$work/venv"
 step 'building the image'
 build
 
-step 'unit tests, as root: they write into the checkout'
-in_container root bash -c "cd $scripts/.. && python -m pytest -q tests/single"
-
 # The same for one container and for two.
 train() {
     local options="--data $scripts/../README.md --steps 10 --batch-size 8 --sequence-length 12"
@@ -121,11 +121,14 @@ cp "$work/keys/id_ed25519.pub" "$work/keys/authorized_keys"
 chmod 644 "$work/keys/id_ed25519"
 keys=(--volume "$work/keys:/home/horovod/.ssh:ro")
 chmod 711 "$work"
-start_host >"$work/sshd.log" 2>&1
+start_host >"$work/host.log" 2>&1
 for launcher in mpi gloo; do
     on_other_host bash -c "$(train "-H hvdc1:1,hvdc2:1 --$launcher")" || {
-        cat "$work/sshd.log" >&2
+        cat "$work/host.log" >&2
         fail "training on two containers by $launcher failed; what was said is above"
     }
 done
+step 'unit tests, as root: they write into the checkout'
+in_container root bash -c "cd $scripts/.. && python -m pytest -q tests/single"
+
 step 'all is well'

@@ -203,7 +203,7 @@ def test_build_flags_are_those_that_horovod_tells_itself(info: dict[str, Any], f
     assert repr(flags) == done.stdout.splitlines()[-1]
     assert flags["mpi"]
     assert flags["gloo"]
-    assert not flags["cuda"]
+    assert flags["cuda"] == (os.environ.get("HOROVOD_GPU_OPERATIONS") == "NCCL")
 
 
 def test_info_in_words_names_what_is_there() -> None:
