@@ -21,7 +21,8 @@ case "$#${1:-}" in
 *) fail "there are no arguments, got $*; see --help" 2 ;;
 esac
 ((EUID == 0)) || fail 'hosts on one machine need root: run this as root, for example with sudo'
-PATH=$PATH:/usr/sbin type -P ip sshd ssh >/dev/null || fail 'ip, ssh or sshd is missing: apt install iproute2 openssh-server'
+PATH=$PATH:/usr/sbin
+type -P ip ssh sshd >/dev/null || fail 'ip, ssh or sshd is missing: apt install iproute2 openssh-server'
 # Mounts of a namespace of our own end with it: nobody's ~/.ssh is touched.
 [[ ${HVD_COMPRESS_OWN_MOUNTS:-} ]] || HVD_COMPRESS_OWN_MOUNTS=1 exec unshare --mount bash "${BASH_SOURCE[0]}"
 
@@ -31,11 +32,12 @@ source .venv/bin/activate
 export OMP_NUM_THREADS=1 TF_CPP_MIN_LOG_LEVEL=3
 work=$(mktemp -d)
 cleanup() {
-    bash scripts/cluster.sh down
+    [[ ! $up ]] || bash scripts/cluster.sh down
     umount ~/.ssh 2>/dev/null || true
     [[ ! $made ]] || rmdir ~/.ssh
     rm -rf "$work"
 }
+up=''
 made=$([[ -d ~/.ssh ]] || { mkdir -m 700 ~/.ssh && echo yes; })
 trap cleanup EXIT
 trap 'exit 130' INT
@@ -46,6 +48,7 @@ cp "$work/id_ed25519.pub" "$work/authorized_keys"
 mount --bind "$work" ~/.ssh
 
 bash scripts/cluster.sh up --hosts 2 --rate 1gbit
+up=yes
 for host in 1 2; do bash scripts/cluster.sh on $host bash scripts/sshd.sh $port >"$work/sshd$host.log" 2>&1 & done
 
 link_bytes() { for host in 1 2; do ip netns exec "hvdc$host" cat /sys/class/net/eth0/statistics/tx_bytes; done | xargs; }

@@ -73,6 +73,7 @@ else
     }
     start_host() {
         bash scripts/cluster.sh up --hosts 2 --rate unlimited
+        up=yes
         buildah from --name hvdc1 $image
         buildah from --name hvdc2 $image
         bash scripts/cluster.sh on 2 buildah run --isolation chroot --hostname hvdc2 "${keys[@]}" hvdc2 -- \
@@ -82,7 +83,7 @@ else
         bash scripts/cluster.sh on 1 buildah run --isolation chroot --hostname hvdc1 "${keys[@]}" hvdc1 -- "$@"
     }
     remove() {
-        bash scripts/cluster.sh down
+        [[ ! $up ]] || bash scripts/cluster.sh down
         buildah rm hvdc0
         buildah rm hvdc1 hvdc2
     } >/dev/null 2>&1
@@ -90,6 +91,7 @@ fi
 
 cd "$root"
 work=$(mktemp -d)
+up=''
 trap 'remove || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP

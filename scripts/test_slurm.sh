@@ -27,12 +27,13 @@ cd "$root"
 bash scripts/setup.sh
 work=$(mktemp -d)
 cleanup() {
-    bash scripts/cluster.sh down
+    [[ ! $up ]] || bash scripts/cluster.sh down
     pkill --pidfile "$work/munged.pid" || true
     # It writes its seed last of all.
     while [[ -f $work/munged.pid ]]; do sleep 0.05; done
     rm -rf "$work"
 }
+up=''
 trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
@@ -59,6 +60,7 @@ PartitionName=all Nodes=ALL Default=YES
 END
 
 bash scripts/cluster.sh up --hosts 2 --rate 1gbit
+up=yes
 bash scripts/cluster.sh on 1 slurmctld -D >"$work/slurmctld.log" 2>&1 &
 for host in 1 2; do bash scripts/cluster.sh on $host slurmd -D >"$work/slurmd$host.log" 2>&1 & done
 
