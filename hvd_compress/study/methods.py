@@ -46,12 +46,12 @@ METHODS = {
 """By the name that records have. ``jointsq-values`` counts as its paper does: the codes alone."""
 
 QSGD_LEVELS = {
-    "7bit": "levels=64,packing=radix",
-    "5bit": "levels=16,packing=radix",
-    "3bit": "levels=4,packing=radix",
+    "7bit": "bits=7",
+    "5bit": "bits=5",
+    "3bit": "bits=3",
     "smallest": "bits=2",
 }
-"""The bits that the first study counted for 64, 16 and 4 levels; and the fewest that there are."""
+"""The bits that the first study counted for 64, 16 and 4 levels: zero is one of the levels, and a bit is the sign's."""
 
 EQUAL_BYTES = ("31x", "100x", "1000x")
 """Settings at which each method sends as many bytes as JointSQ at that compression ratio."""
