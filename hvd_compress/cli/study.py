@@ -43,11 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add = commands.add_parser(task, help=text, description=text, allow_abbrev=False).add_argument
         add(
             "--preset",
-            required=True,
+            default="laptop",
             choices=("smoke", "laptop", "paper"),
-            help="a few minutes, to see that it works; an hour or so on two cores; the studies' own grid",
+            help="a few minutes, to see that it works; an hour or so on two cores; the studies' own grid "
+            "(default: laptop)",
         )
-        add("--out", required=True, type=Path, metavar="DIR", help="folder for the database and what workers print")
+        add(
+            "--out",
+            default=Path("results", "study", task),
+            type=Path,
+            metavar="DIR",
+            help="folder for the database and what workers print (default: %(default)s)",
+        )
         add("--storage", metavar="URL", help=f"an optuna storage, for several machines (default: DIR/{DATABASE})")
         add("--data", metavar="PATH", help=f"{data}; {DATA} does the same")
         for option, meaning in (("workers", "such as 1,2,4"), ("models", "with commas"), ("methods", "with commas")):

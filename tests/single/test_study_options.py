@@ -122,7 +122,7 @@ def test_wrong_options_are_refused_by_name(wrong: dict[str, object], says: str) 
 @pytest.mark.parametrize(
     "wrong",
     [
-        ["lm", "--preset", "smoke"],
+        [],
         ["lm", "--preset", "huge", "--out", "{out}"],
         ["vision", "--preset", "smoke", "--out", "{out}", "--workers", "two"],
         ["vision", "--preset", "smoke", "--out", "{out}", "--models", "lstm-small"],
