@@ -61,7 +61,8 @@ def allocate(
         From `key_ratios`.
     shift : int, optional
         Low bits of a magnitude that its bin ignores, in [14, 20]. The result does not depend on it: with fewer bins
-        there are more items to sort. By default bins are narrow where there are many entries.
+        there are more items to sort. By default a kernel does it all, or else bins are narrow where there are many
+        entries.
 
     Returns
     -------
@@ -71,14 +72,17 @@ def allocate(
         The entries of 2, of 4 and of 8 bits.
     """
     if shift is None:
+        found = ops.choose_widths(x, ratios, budget.most_entries, budget.limit, not budget.fixed)
+        if found is not None:
+            return _flag(found[0]), [Chosen(*entries) for entries in found[1]]
         shift = 14 if ops.shape(x)[0] > 1 << 20 else 18
     nothing = [Chosen(ops.arange(0), ops.zeros(0))] * len(WIDTHS)
     candidates, least = _candidates(ops, x, budget.most_entries, shift)
     if ops.shape(candidates.indices)[0] == 0:
         return EMPTY, nothing
     most = ops.integer(ops.magnitude_bits(ops.bucket_maxima(candidates.values, ops.shape(candidates.values)[0])))
-    if most >= _INFINITY:
-        return NONFINITE, nothing
+    if _flag(most) != NORMAL:
+        return _flag(most), nothing
     first, end = least >> shift, (most >> shift) + 1
     histogram = ops.count_magnitudes(candidates.values, shift)[first:end]
     edges = ops.shift_left(ops.arange(end - first + 1) + first, shift)
@@ -89,6 +93,11 @@ def allocate(
         if cut is not None:
             return NORMAL, _chosen(ops, candidates, *cut, ratios)
     return NORMAL, nothing
+
+
+def _flag(most: int) -> int:
+    """By the bits of the largest magnitude that is not dropped, 0 where there is none."""
+    return NONFINITE if most >= _INFINITY else NORMAL if most else EMPTY
 
 
 def _candidates(ops: Kernels, x: Array, most: int, shift: int) -> tuple[Chosen, int]:

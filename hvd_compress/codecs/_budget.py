@@ -24,6 +24,11 @@ class WireBudget(NamedTuple):
     nbytes: int
 
     @property
+    def limit(self) -> int:
+        """What `fits` compares with."""
+        return self.nbytes
+
+    @property
     def fixed(self) -> bool:
         """Whether payloads are filled up to `nbytes`."""
         return True
@@ -63,8 +68,13 @@ class ValueBudget(NamedTuple):
     bits: int
 
     @property
+    def limit(self) -> int:
+        """As for `WireBudget`."""
+        return self.bits
+
+    @property
     def fixed(self) -> bool:
-        """Whether payloads are filled up to `nbytes`."""
+        """As for `WireBudget`."""
         return False
 
     @property

@@ -4,6 +4,7 @@
 
 #include <pybind11/stl.h>
 
+#include "allocate.h"
 #include "arrays.h"
 #include "entries.h"
 #include "kernels.h"
@@ -156,6 +157,37 @@ bool distinct(const std::vector<Indices>& parts, std::size_t n) {
     return found == Distinct::yes;
 }
 
+// Bits of the largest magnitude, and indices and values of the entries of each width.
+std::pair<std::uint32_t, std::vector<std::pair<Indices, Floats>>> allocated(const Floats& x,
+                                                                           const Ratios& ratios,
+                                                                           std::size_t most, std::size_t limit,
+                                                                           bool codes_alone) {
+    const std::size_t n = size_of(x);
+    require(n <= UINT32_MAX, "n must be below 2**32");
+    require(ratios[0] == 1 && std::is_sorted(ratios.begin(), ratios.end()), "ratios must begin with 1 and not fall");
+    const float* a = x.data();
+    Allocation found;
+    {
+        py::gil_scoped_release release;
+        found = allocate(a, {n, most, limit, codes_alone}, ratios);
+    }
+    std::vector<std::pair<Indices, Floats>> chosen;
+    for (std::size_t level = 0; level < kWidths; ++level) {
+        std::size_t count = 0;
+        for (const auto& part : found.parts) count += part[level].size();
+        Indices indices = new_array<std::int64_t>(count);
+        Floats values = new_array<float>(count);
+        std::int64_t* place = indices.mutable_data();
+        float* value = values.mutable_data();
+        for (const auto& part : found.parts) {
+            place = std::copy(part[level].begin(), part[level].end(), place);
+            for (const std::uint32_t index : part[level]) *value++ = a[index];
+        }
+        chosen.emplace_back(std::move(indices), std::move(values));
+    }
+    return {found.largest, std::move(chosen)};
+}
+
 }  // namespace
 
 void define_selection(py::module_& module) {
@@ -164,6 +196,7 @@ void define_selection(py::module_& module) {
     module.def("largest", &largest_indices, array(), py::arg());
     module.def("accumulate_largest", &accumulated_largest, array(), array(), py::arg(), py::arg());
     module.def("at_least", &indices_at_least, array(), py::arg(), py::arg());
+    module.def("allocate", &allocated, array(), py::arg(), py::arg(), py::arg(), py::arg());
     module.def("count_at_least", &counted, array(), py::arg());
     module.def("take", &take_entries<float>, array(), array());
     module.def("take", &take_entries<std::int64_t>, array(), array());

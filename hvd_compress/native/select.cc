@@ -13,12 +13,6 @@
 namespace hvd_compress {
 namespace {
 
-// What the parts of an array hold, each part's own.
-struct Found {
-    std::vector<std::vector<std::uint32_t>> indices, bits;
-    std::size_t total = 0;
-};
-
 // Magnitude bits are below it.
 constexpr std::uint32_t kAll = 0x80000000;
 
@@ -40,9 +34,11 @@ Found collect_parts(std::size_t n, const Loop& loop) {
 }
 
 Found collect(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below = kAll) {
-    return collect_parts(n, [=](std::size_t begin, std::size_t size, Entries entries) {
+    Found found = collect_parts(n, [=](std::size_t begin, std::size_t size, Entries entries) {
         return kernels().collect(x + begin, size, static_cast<std::uint32_t>(begin), least, below, entries);
     });
+    found.least = least;
+    return found;
 }
 
 std::uint32_t bits_of(float x) {
@@ -125,6 +121,14 @@ void write_largest(const Found& found, std::size_t k, std::int64_t* indices) {
 }
 
 }  // namespace
+
+Found likely_largest(const float* x, std::size_t n, std::size_t k, std::uint32_t smallest) {
+    const std::uint32_t bound = likely_bound([=](std::size_t i) { return x[i]; }, n, k);
+    Found found = collect(x, n, std::max(bound, smallest));
+    // The sample was unlucky.
+    if (found.total < k && bound > smallest) found = collect(x, n, smallest);
+    return found;
+}
 
 void at_least(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below,
               const std::function<std::int64_t*(std::size_t)>& room) {

@@ -4,8 +4,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace hvd_compress {
+
+// Entries of an array, each part's own: rising indices, and the bits of their magnitudes.
+struct Found {
+    std::vector<std::vector<std::uint32_t>> indices, bits;
+    std::size_t total = 0;
+    // All with these bits or more are there.
+    std::uint32_t least = 0;
+};
+
+// At least the k largest of the magnitudes with bits >= smallest, or all of these; n < 2**32.
+Found likely_largest(const float* x, std::size_t n, std::size_t k, std::uint32_t smallest);
 
 // Finds the entries with magnitude bits in [least, below) and has their indices written, rising, where room(count) points.
 void at_least(const float* x, std::size_t n, std::uint32_t least, std::uint32_t below,

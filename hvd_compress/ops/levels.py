@@ -137,6 +137,15 @@ class Levels(Packing):
         j, jj, d, jd = self.to_list(self.concat(sums))
         return j, jj, d, jd
 
+    def choose_widths(
+        self, x: Array, ratios: Sequence[float], most: int, limit: int, codes_alone: bool
+    ) -> tuple[int, list[tuple[Array, Array]]] | None:
+        """What `hvd_compress.codecs._allocation.allocate` does, where there is a kernel for it, else None.
+
+        Returns the bits of the largest magnitude, 0 below 2**-126, and indices and values of each width.
+        """
+        return None
+
     def _magnitudes(self, x: Array) -> Array:
         return self.cast(self.from_bytes(self.to_bytes(self.magnitude_bits(x)), "float32"), "float64")
 

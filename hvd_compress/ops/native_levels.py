@@ -148,6 +148,15 @@ class NativeLevels(Kernels):
         table = self.code_values(self.arange(2**bits), line, 2 ** (bits - 1) - 1)
         return self.from_numpy(kernels.unpack_values(stream, bits, count, self.as_numpy(table)))
 
+    def choose_widths(
+        self, x: Array, ratios: Sequence[float], most: int, limit: int, codes_alone: bool
+    ) -> tuple[int, list[tuple[Array, Array]]] | None:
+        values = self.view(x)
+        if values is None or values.size >= 2**32:
+            return super().choose_widths(x, ratios, most, limit, codes_alone)
+        largest, chosen = kernels.allocate(values, ratios, most, limit, codes_alone)
+        return largest, [(self.from_numpy(indices), self.from_numpy(kept)) for indices, kept in chosen]
+
     def level_sums(
         self, x: Array, base: float, step: float, last: int, low: float
     ) -> tuple[float, float, float, float]:

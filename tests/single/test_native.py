@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_compress import native
+from hvd_compress.codecs._allocation import allocate, key_ratios
+from hvd_compress.codecs._budget import Budget, ValueBudget, WireBudget
 from hvd_compress.generator import Key
 from hvd_compress.ops import ops_for
 from hvd_compress.ops._numpy import NumpyOps
@@ -434,6 +436,38 @@ def test_levels_of_buckets(ops: NativeKernels, size: int, s: int, key: Key | Non
             scale = np.array([factor], np.float32)
             same(ops.sum_levels(rows, size, s, scale, x.copy()), PLAIN.sum_levels(rows, size, s, scale, x.copy()))
         same(ops.subtract_levels(x.copy(), *rows[1], size, s), PLAIN.subtract_levels(x.copy(), *rows[1], size, s))
+
+
+@pytest.mark.parametrize("cost", [0.0, 6.0, 30.0])
+@pytest.mark.parametrize("budget", [WireBudget, ValueBudget])
+def test_widths_of_entries(ops: NativeKernels, budget: Callable[[int, int], Budget], cost: float) -> None:
+    draws = np.random.default_rng(1)
+    for n in (1, 40, 3000, 70_003, 200_000):
+        x = values(n, 3)
+        ties = draws.integers(-4, 5, n).astype(np.float32)
+        with_nan, tiny = x.copy(), x * np.float32(1e-40)
+        with_nan[n // 2] = np.nan
+        for array in (
+            x,
+            x * np.abs(x) ** 0.2,
+            ties,
+            np.where(ties == 4, x, 0),
+            with_nan,
+            tiny,
+            np.zeros(n, np.float32),
+        ):
+            for share in (0.02, 0.3, 3.0):
+                limit = budget(n, 40 + int(n * share / 8) if budget is WireBudget else int(n * share))
+                ratios = key_ratios(cost)
+                asked = array, ratios, limit.most_entries, limit.limit, not limit.fixed
+                assert PLAIN.choose_widths(*asked) is None
+                found = ops.choose_widths(*asked)
+                assert found is not None
+                flag, chosen = allocate(PLAIN, array, limit, ratios)
+                assert flag == allocate(ops, array, limit, ratios)[0]
+                for ours, theirs in zip(found[1], chosen, strict=True):
+                    same(ours[0], theirs.indices)
+                    same(ours[1], theirs.values)
 
 
 def test_scales_that_cannot_be_divided_by_give_zeros(ops: NativeKernels) -> None:
