@@ -68,8 +68,8 @@ double begin_of(std::size_t bin) {
 
 std::size_t index_nbytes(std::size_t n, std::size_t k) {
     if (4 * k >= n) return (n + 7) / 8;
-    unsigned low = 0;
-    for (std::size_t quotient = n / k; quotient > 1; quotient >>= 1) ++low;
+    // The logarithm of their quotient, rounded down.
+    const auto low = static_cast<unsigned>(63 - __builtin_clzll(n / k));
     return (k * low + 7) / 8 + (k + ((n - 1) >> low) + 8) / 8;
 }
 
@@ -138,7 +138,7 @@ class Search {
                 any |= counts_[bin][level] > 0;
             }
             if (any && may_fit(budget_, least, most))
-                if (const auto item = last_in(first_ + bin, least)) return item;
+                if (const auto item = last_in(first_ + bin, most)) return item;
             most = least;
         }
         return std::nullopt;
@@ -148,25 +148,29 @@ class Search {
     // Calls take(item) for the items of a part that belong to magnitudes with bits in [least, below).
     template <typename Take>
     void each_item(std::size_t part, const Bits& least, const Bits& below, const Take& take) const {
-        const auto& all = found_.bits[part];
-        for (unsigned level = 0; level < kWidths; ++level)
-            for (std::size_t i = 0; i < all.size(); ++i)
-                if (all[i] >= least[level] && all[i] < below[level])
-                    take(Item{magnitude_of(all[i]) / ratios_[level], found_.indices[part][i], level});
+        const std::uint32_t *bits = found_.bits[part].data(), *indices = found_.indices[part].data();
+        const std::size_t n = found_.bits[part].size();
+        for (unsigned level = 0; level < kWidths; ++level) {
+            // One comparison for both ends.
+            const std::uint32_t start = least[level], span = below[level] - start;
+            const double ratio = ratios_[level];
+            for (std::size_t i = 0; i < n; ++i)
+                if (bits[i] - start < span) take(Item{magnitude_of(bits[i]) / ratio, indices[i], level});
+        }
     }
 
+    // The same in a bin, at the end of which so many are reached.
     std::optional<Item> last_in(std::size_t bin, Counts reached) const {
         std::vector<Item> items;
         const Bits from = least_bits(std::max(begin_of(bin), smallest_), ratios_), to = least_bits(begin_of(bin + 1), ratios_);
         for (std::size_t part = 0; part < found_.bits.size(); ++part)
             each_item(part, from, to, [&](const Item& item) { items.push_back(item); });
         std::sort(items.begin(), items.end());
-        std::optional<Item> last;
-        for (const Item& item : items) {
-            ++reached[item.level];
-            if (fits(budget_, reached)) last = item;
+        for (; !items.empty(); items.pop_back()) {
+            if (fits(budget_, reached)) return items.back();
+            --reached[items.back().level];
         }
-        return last;
+        return std::nullopt;
     }
 
     const Found& found_;
@@ -176,6 +180,19 @@ class Search {
     std::size_t first_;
     std::vector<Counts> counts_;
 };
+
+// Appends the indices of the magnitudes with bits in [least, below).
+void append_inside(const std::uint32_t* bits, const std::uint32_t* indices, std::size_t n, std::uint32_t least,
+                   std::uint32_t below, std::vector<std::uint32_t>& to) {
+    std::size_t count = to.size();
+    to.resize(count + n + 1);
+    for (std::size_t i = 0; i < n; ++i) {
+        // A branch would often be mispredicted.
+        to[count] = indices[i];
+        count += bits[i] - least < below - least;
+    }
+    to.resize(count);
+}
 
 }  // namespace
 
@@ -193,12 +210,19 @@ Allocation allocate(const float* x, const Budget& budget, const Ratios& ratios) 
     std::copy(behind.begin() + last->level + 1, behind.end(), own.begin() + last->level + 1);
     result.parts.resize(found.bits.size());
     parallel(found.bits.size(), [&](std::size_t part) {
-        for (std::size_t i = 0; i < found.bits[part].size(); ++i) {
-            const std::uint32_t bits = found.bits[part][i], index = found.indices[part][i];
-            const Bits& least = index < last->index ? before : index > last->index ? behind : own;
-            std::size_t taken = 0;
-            for (const std::uint32_t one : least) taken += bits >= one;
-            if (taken) result.parts[part][taken - 1].push_back(index);
+        const auto& indices = found.indices[part];
+        const auto first = std::lower_bound(indices.begin(), indices.end(), last->index), end = indices.end();
+        const auto next = first != end && *first == last->index ? first + 1 : first;
+        for (std::size_t level = 0; level < kWidths; ++level) {
+            const auto choose = [&](auto from, auto to, const Bits& least) {
+                const std::uint32_t below = level + 1 < kWidths ? least[level + 1] : kInfinity;
+                const std::size_t begin = static_cast<std::size_t>(from - indices.begin());
+                append_inside(found.bits[part].data() + begin, indices.data() + begin, static_cast<std::size_t>(to - from),
+                              least[level], below, result.parts[part][level]);
+            };
+            choose(indices.begin(), first, before);
+            choose(first, next, own);
+            choose(next, end, behind);
         }
     });
     return result;
