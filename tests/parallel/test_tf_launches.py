@@ -76,6 +76,9 @@ def join_early() -> None:
 
 def mixed_up() -> list[str]:
     """Give each front end the other one's compressor; return what is said."""
+    # Triton, which torch's optimizers look for, ends the process when it is loaded after TensorFlow.
+    importlib.import_module("torch._dynamo")
+
     import horovod.tensorflow
     import horovod.torch
     import tensorflow as tf
