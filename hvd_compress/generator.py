@@ -10,7 +10,20 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-__all__ = ["MASK", "MIX_1", "MIX_2", "ROUNDING", "SAMPLING", "SHARED_SELECTION", "Key", "Site", "generator_key", "mix"]
+__all__ = [
+    "BASIS",
+    "MASK",
+    "MIX_1",
+    "MIX_2",
+    "ROUNDING",
+    "SAMPLING",
+    "SHARED_SELECTION",
+    "SKETCH",
+    "Key",
+    "Site",
+    "generator_key",
+    "mix",
+]
 
 MASK = 0xFFFFFFFF
 MIX_1 = 0x7FEB352D
@@ -19,7 +32,9 @@ MIX_2 = 0x846CA68B
 ROUNDING = 0
 SHARED_SELECTION = 1
 SAMPLING = 2
-_SHARED_STREAMS = frozenset({SHARED_SELECTION, 3, 4})
+BASIS = 3
+SKETCH = 4
+_SHARED_STREAMS = frozenset({SHARED_SELECTION, BASIS, SKETCH})
 
 
 class Site(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from hvd_compress import native
 from hvd_compress.ops.base import Array
-from hvd_compress.ops.kernels import Kernels
+from hvd_compress.ops.blocks import Blocks
 from hvd_compress.ops.native import NativeKernels
 
 __all__ = ["NumpyOps", "numpy_ops"]
@@ -22,7 +22,7 @@ _NAMES = {
 }
 
 
-class NumpyOps(Kernels):
+class NumpyOps(Blocks):
     """NumPy's bfloat16 is the package ml_dtypes'; without it results of that dtype are float32 holding such values."""
 
     framework = "numpy"
@@ -134,6 +134,18 @@ class NumpyOps(Kernels):
 
     def sqrt(self, x: Array) -> Array:
         return np.sqrt(x)
+
+    def log(self, x: Array) -> Array:
+        return np.log(x)
+
+    def cos(self, x: Array) -> Array:
+        return np.cos(x)
+
+    def transpose(self, x: Array) -> Array:
+        return x.T
+
+    def matmul(self, x: Array, y: Array) -> Array:
+        return x @ y
 
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return np.right_shift(x, bits)

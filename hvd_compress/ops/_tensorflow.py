@@ -112,6 +112,18 @@ class TensorflowOps(GraphOps):
     def sqrt(self, x: Array) -> Array:
         return tf.sqrt(x)
 
+    def log(self, x: Array) -> Array:
+        return tf.math.log(x)
+
+    def cos(self, x: Array) -> Array:
+        return tf.cos(x)
+
+    def transpose(self, x: Array) -> Array:
+        return tf.transpose(x)
+
+    def matmul(self, x: Array, y: Array) -> Array:
+        return tf.matmul(x, y)
+
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return tf.bitwise.right_shift(x, _as(bits, x.dtype))
 

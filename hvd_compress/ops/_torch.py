@@ -124,6 +124,18 @@ class TorchOps(Kernels):
     def sqrt(self, x: Array) -> Array:
         return x.sqrt()
 
+    def log(self, x: Array) -> Array:
+        return x.log()
+
+    def cos(self, x: Array) -> Array:
+        return x.cos()
+
+    def transpose(self, x: Array) -> Array:
+        return x.T
+
+    def matmul(self, x: Array, y: Array) -> Array:
+        return x @ y
+
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return x >> bits
 

@@ -147,6 +147,22 @@ class ArrayOps(Control):
         """Square root."""
 
     @abstractmethod
+    def log(self, x: Array) -> Array:
+        """Natural logarithm, up to the last bit."""
+
+    @abstractmethod
+    def cos(self, x: Array) -> Array:
+        """Cosine, up to the last bit."""
+
+    @abstractmethod
+    def transpose(self, x: Array) -> Array:
+        """Rows of a matrix as columns."""
+
+    @abstractmethod
+    def matmul(self, x: Array, y: Array) -> Array:
+        """Product of float64 matrices, with sums in any order: only where all of them are exact is it the same."""
+
+    @abstractmethod
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         """``x >> bits`` of non-negative integers."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hvd_compress.ops.base import Array
-from hvd_compress.ops.rows import Rows
+from hvd_compress.ops.products import Products
 
 __all__ = ["Kernels"]
 
 
-class Kernels(Rows):
+class Kernels(Products):
     """Default bodies; overrides must return the same bits."""
 
     def float32(self, x: Array) -> Array:

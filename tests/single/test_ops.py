@@ -11,6 +11,7 @@ from hvd_compress.generator import Key
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops.levels import Levels
 from hvd_compress.ops.packing import Packing
+from hvd_compress.ops.products import Products
 from hvd_compress.ops.rows import Rows
 from tests.cases import ARRAYS, backends, ops_of, required_backends, to_backend, to_numpy
 
@@ -45,7 +46,9 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
 
 def overrides(backend: str) -> list[str]:
     """Kernels that a backend has a body of its own for."""
-    kernels = {name for kind in (Packing, Levels, Rows, Kernels) for name in vars(kind) if not name.startswith("_")}
+    kernels = {
+        name for kind in (Packing, Levels, Rows, Products, Kernels) for name in vars(kind) if not name.startswith("_")
+    }
     return sorted(kernels & vars(type(ops_of(backend))).keys())
 
 
@@ -221,3 +224,75 @@ def test_numpy_reads_and_returns_ml_dtypes_bfloat16() -> None:
     back = ops.cast(ops.float32(x), "bfloat16")
     assert back.dtype == x.dtype
     np.testing.assert_array_equal(back.view(np.uint16), x.view(np.uint16))
+
+
+def matrix(rows: int, columns: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Numbers of many magnitudes."""
+    draws = np.random.default_rng([seed, rows, columns]).standard_normal((2, rows, columns))
+    return (draws[0] * 10 ** draws[1]).astype(np.float32)
+
+
+FACTORS = {
+    "tall": (matrix(700, 3), matrix(3, 5)),
+    "deep": (matrix(2, 9000), matrix(9000, 3)),
+    "large": (matrix(600, 500), matrix(500, 4)),
+    "one": (matrix(1, 1), matrix(1, 1, 1)),
+    "empty": (np.zeros((0, 1), np.float32), np.zeros((1, 0), np.float32)),
+    "nothing to add": (np.zeros((2, 0), np.float32), np.zeros((0, 3), np.float32)),
+    "zeros": (np.zeros((4, 4), np.float32), -matrix(4, 4)),
+    "huge": (matrix(9, 9) * np.float32(1e30), matrix(9, 9) * np.float32(1e-30)),
+    "denormals": (np.full((3, 3), 1e-40, np.float32), matrix(3, 3)),
+    "cancelling": (np.array([[1, -1]], np.float32), np.array([[3], [3]], np.float32)),
+}
+
+
+@pytest.mark.parametrize("factors", list(FACTORS.values()), ids=list(FACTORS))
+@backends
+def test_products_have_the_same_bits_whatever_the_order_of_sums(backend: str, factors: Any) -> None:
+    ours = to_numpy(ops_of(backend).product(*(to_backend(backend, factor) for factor in factors)))
+    order = np.random.default_rng(5).permutation(factors[1].shape[0])
+    turned = to_numpy(
+        ops_of(backend).product(*(to_backend(backend, f) for f in (factors[0][:, order], factors[1][order])))
+    )
+    default = Kernels.product(ops_of("numpy"), *factors)
+    assert ours.dtype == np.float32
+    assert ours.tobytes() == turned.tobytes() == default.tobytes()
+    exact = factors[0].astype(np.float64) @ factors[1]
+    largest = np.prod([np.abs(factor).max(initial=0) for factor in factors], dtype=np.float64)
+    assert (np.abs(ours - exact) <= factors[1].shape[0] * largest * 2.0**-18 + 1e-37).all()
+
+
+@backends
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_products_show_what_is_not_finite(backend: str, bad: float) -> None:
+    x = matrix(6, 7)
+    x[2, 3] = bad
+    with ops_of(backend).quiet():
+        ours = to_numpy(ops_of(backend).product(to_backend(backend, x), to_backend(backend, matrix(7, 2))))
+    assert not np.isfinite(ours[2]).any()
+
+
+@backends
+def test_orthonormal_columns_span_what_the_columns_did(backend: str) -> None:
+    x = np.random.default_rng(1).standard_normal((80, 6)).astype(np.float32)
+    x[:, 3] = 2 * x[:, 0] - x[:, 1]
+    x[:, 4] *= 1e-15
+    ours = to_numpy(ops_of(backend).orthonormal(to_backend(backend, x)))
+    assert ours.tobytes() == ops_of("numpy").orthonormal(x).tobytes()
+    np.testing.assert_allclose(ours.T @ ours, np.diag([1, 1, 1, 0, 0, 1]), atol=1e-6)
+    kept = x[:, [0, 1, 2, 5]].astype(np.float64)
+    np.testing.assert_allclose(ours.astype(np.float64) @ (ours.T @ kept), kept, atol=2e-5)
+    # In their order: the first is the first column itself.
+    np.testing.assert_allclose(ours[:, 0], x[:, 0] / np.linalg.norm(x[:, 0]), atol=1e-6)
+
+
+@backends
+def test_gaussian_draws_are_those_of_the_specification(backend: str) -> None:
+    """Box and Muller's formula on the generator's published draws."""
+    key = Key(0x0080CC42, 0x20B88581)
+    u = [0.5919755101203918, 0.7401434779167175, 0.6462445259094238, 0.48822319507598877]
+    expected = [np.sqrt(-2 * np.log(u[i] + 2.0**-25)) * np.cos(2 * np.pi * u[i + 1]) for i in (0, 2)]
+    np.testing.assert_allclose(to_numpy(ops_of(backend).gaussian(2, key)), expected, rtol=1e-6)
+    many = ops_of("numpy").gaussian(200_000, key)
+    assert abs(many.mean()) < 0.01
+    assert abs(many.std() - 1) < 0.01
