@@ -26,7 +26,7 @@ class Advice:
         """Look at the codec of a tensor."""
         if spec.dtype == "float64" and not isinstance(codec, Dense):
             self._warn("dtype", f"{codec!r} sends float64 gradients, such as {name}, as float32 at best", rank)
-        if codec.reduction is Reduction.SUM:
+        if codec.reduction is not Reduction.GATHER:
             return
         if not codec.fixed_size:
             self._warn(

@@ -11,7 +11,7 @@ from typing import Any
 
 from hvd_compress import __version__
 from hvd_compress.codec import CompressionError
-from hvd_compress.exchange import Collective
+from hvd_compress.collective import Collective
 from hvd_compress.ops.kernels import Kernels
 
 __all__ = ["agree"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.parameters import integer, nested
+from hvd_compress.parameters import check_parameters, integer, nested
 from hvd_compress.payload import EMPTY, NONFINITE, NORMAL, Payload, TensorSpec
 from hvd_compress.registry import register
 from hvd_compress.wire import add_payload, pack, unpack
@@ -43,6 +43,11 @@ class Chunked(Wrapper):
     size: int = integer(CHUNK, 1, "entries of a piece")
 
     paper = "none"
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        if self.inner.reduction is Reduction.TWO_PHASE:
+            raise ValueError(f"Chunked: inner must be a codec of one phase, got {self.inner!r}")
 
     @property
     def feedback(self) -> Feedback:

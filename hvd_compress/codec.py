@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hvd_compress.errors import CompressionError
 from hvd_compress.parameters import check_parameters
 from hvd_compress.payload import Addends, Payload, TensorSpec
+from hvd_compress.traits import Feedback, Reduction
 
 if TYPE_CHECKING:
     from hvd_compress.generator import Site
@@ -19,32 +20,6 @@ __all__ = ["Array", "Codec", "CompressionError", "Feedback", "Reduction", "State
 Array = Any
 State = Mapping[str, Array]
 """What a codec keeps between steps: name -> float32 array of n entries. Empty when it keeps nothing."""
-
-
-class CompressionError(RuntimeError):
-    """Compressed communication failed; the message names the tensor."""
-
-
-class Reduction(Enum):
-    """How the ranks' payloads are combined."""
-
-    SUM = 1
-    """Element-wise sums of payloads mean something: Horovod's own allreduce carries them."""
-    GATHER = 2
-    """Every rank receives all payloads, decodes and adds them."""
-
-
-class Feedback(Enum):
-    """What error feedback (:class:`hvd_compress.ErrorFeedback`) does for a codec."""
-
-    REFUSED = 0
-    """It diverges, because the codec scales up what it sends, or there is nothing to feed back."""
-    OPTIONAL = 1
-    """It works; the codec is published without."""
-    USUAL = 2
-    """The codec is published with it."""
-    REQUIRED = 3
-    """Without it the codec shrinks every gradient."""
 
 
 class Codec(ABC):
@@ -164,9 +139,25 @@ class Codec(ABC):
         total = ops.accumulate(*addends)
         return *self.encode(ops, total, state, site, out), total
 
+    def encode_second(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        """Return what is summed in the second phase (TWO_PHASE only), 1-D float32.
+
+        `payload` holds the sum of the first payloads, and in `source` what `encode` compressed on this rank.
+        """
+        raise TypeError(f"{self!r} has no second phase")
+
+    def conclude(self, ops: Kernels, payload: Payload, state: State, spec: TensorSpec, site: Site) -> State:
+        """Return the state once both sums are known (TWO_PHASE only).
+
+        `payload` holds both, in `source` what `encode` compressed on this rank, and in `kept` what it decodes to.
+        """
+        return state
+
     @abstractmethod
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         """Decompress one payload (SUM: the reduced one) to an array of shape (n,).
+
+        A payload with both sums (TWO_PHASE) becomes the mean over the ranks.
 
         Raises
         ------
@@ -192,7 +183,10 @@ class Codec(ABC):
         return ops.scale(total, factor, total)
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        """Return what `payload` failed to say of float32 `x`, which may be overwritten."""
+        """Return what `payload` failed to say of float32 `x`, which may be overwritten.
+
+        TWO_PHASE: what both sums have not taken up; all of `x` where they are not finite.
+        """
         return ops.subtract(x, self.decode(ops, payload, spec, site), x)
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from hvd_compress.codec import Array, Codec, Reduction, State
+from hvd_compress.collective import Collective
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.payload import FLOAT_DTYPES, NONFINITE, NORMAL, Payload, TensorSpec
+from hvd_compress.payload import FLOAT_DTYPES, NORMAL, Payload, TensorSpec
+from hvd_compress.relay import Relay, poisoned
 from hvd_compress.wire import add_payload, layout_of, open_usual, seal, sections_of, split_rows, tag_of, unpack, unseal
 
-__all__ = ["Collective", "Pending", "SummingCollective", "receive", "send", "spec_of"]
-
-
-class Collective(Protocol):
-    """The one operation that GATHER codecs need of a communication library."""
-
-    def allgather(self, buffer: Array, name: str) -> Any:
-        """Start gathering 1-D uint8 `buffer` from all ranks; return a handle."""
-
-    def wait(self, handle: Any) -> Array:
-        """Wait for a handle: the ranks' buffers one after another, uint8."""
-
-
-class SummingCollective(Collective, Protocol):
-    """What sharing one budget over all tensors needs besides."""
-
-    world_size: int
-
-    def allreduce(self, array: Array, name: str) -> Any:
-        """Start adding a 1-D int64 array over all ranks; return a handle for `wait`."""
+__all__ = ["Collective", "Pending", "receive", "send", "spec_of"]
 
 
 class Pending(NamedTuple):
     """What stays on this rank between `send` and `receive`; `entries` of the gradient were sent.
 
-    A 0-d array says how many where only the device knows.
+    A 0-d array says how many where only the device knows. `handle` is that of the gather, a `Relay` of two phases, or
+    None where a stock allreduce carries the payload.
     """
 
     codec: Codec
@@ -86,11 +70,14 @@ def send(
     with ops.quiet():
         payload, state = codec.encode(ops, ops.flatten(x), state, site, out)
     tag = tag_of(codec, site)
+    reduced, handle = ops.constant((1.0,), "float32"), None
     if codec.reduction is Reduction.SUM:
-        reduced, handle = _poisoned(ops, payload), None
+        reduced = poisoned(ops, payload.parts[0], payload.flag)
+    elif codec.reduction is Reduction.TWO_PHASE:
+        handle = Relay(codec, ops, payload, spec, site, collective)
     else:
         row = seal(ops, sections_of(ops, payload), tag, codec.fixed_size)
-        reduced, handle = ops.constant((1.0,), "float32"), collective.allgather(row, site.name)
+        handle = collective.allgather(row, site.name)
     entries = payload.kept_entries(ops, spec.numel)
     return reduced, Pending(codec, spec, site, handle, tag, payload.magnitudes, entries), state
 
@@ -126,20 +113,16 @@ def receive(
         if handle is None:
             payload = Payload((ops.flatten(reduced),))
             result = codec.decode_into(ops, payload, spec, site, None if into is None else ops.flatten(into))
+        elif codec.reduction is Reduction.TWO_PHASE:
+            payload = handle.finish()
+            mean = codec.decode_into(ops, payload, spec, site, None if into is None else ops.flatten(into))
+            state = codec.conclude(ops, payload._replace(kept=mean), state, spec, site)
+            result = ops.scale(mean, ops.float32(ops.flatten(reduced)), mean)
         else:
             factor = ops.divide(ops.float32(ops.flatten(reduced)), site.world_size)
             result = _combine_rows(ops, collective.wait(handle), pending, factor, into)
         result, state = codec.absorb(ops, result, state)
         return ops.cast(ops.reshape(result, spec.shape), spec.dtype), state
-
-
-def _poisoned(ops: Kernels, payload: Payload) -> Array:
-    """The SUM payload, made NaN where the input was not finite: random-k may not have chosen the bad entry."""
-    (values,) = payload.parts
-    if payload.flag is None or ops.shape(values)[0] == 0:
-        return values
-    first = ops.cast(ops.where(ops.equal(payload.flag, NONFINITE), float("nan"), values[:1]), ops.dtype(values))
-    return ops.put(values, ops.arange(1), first)
 
 
 def _combine_rows(ops: Kernels, gathered: Array, pending: Pending, factor: Array, into: Array | None) -> Array:

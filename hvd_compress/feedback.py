@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hvd_compress.codec import Array, Codec, Feedback, State
+from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, nested, real
@@ -22,7 +22,8 @@ class ErrorFeedback(Wrapper):
     """Error feedback around any contractive codec.
 
     Each step encodes ``p = g + decay * e`` and keeps ``e = p - decode(encode(p))``; all float32, each product and sum
-    rounded. A step whose ``p`` is not finite leaves ``e`` as it was.
+    rounded. A step whose ``p`` is not finite leaves ``e`` as it was. Codecs of two phases keep what their sums have not
+    taken up of ``p``: all of it where a sum is not finite because of another rank.
 
     References
     ----------
@@ -82,11 +83,23 @@ class ErrorFeedback(Wrapper):
         addends = Addends(ops.float32(x), state["residual"], self.decay, room)
         payload, inner_state, total = self.inner.encode_sum(ops, addends, state, site, out)
         spec = TensorSpec(ops.shape(x), "float32")
+
+        def error() -> Array:
+            # What a sum has taken up is known when it is there.
+            if self.reduction is Reduction.TWO_PHASE:
+                return total
+            return self.inner.error(ops.trusting(), total, payload, spec, site)
+
         return payload, ops.cond(
-            ops.equal(payload.flag, NONFINITE),
-            lambda: state,
-            lambda: {**inner_state, "residual": self.inner.error(ops.trusting(), total, payload, spec, site)},
+            ops.equal(payload.flag, NONFINITE), lambda: state, lambda: {**inner_state, "residual": error()}
         )
+
+    def conclude(self, ops: Kernels, payload: Payload, state: State, spec: TensorSpec, site: Site) -> State:
+        def concluded() -> State:
+            inner_state = self.inner.conclude(ops, payload, state, spec, site)
+            return {**inner_state, "residual": self.inner.error(ops, state["residual"], payload, spec, site)}
+
+        return ops.cond(ops.equal(payload.flag, NONFINITE), lambda: state, concluded)
 
     def unsent(self, ops: Kernels, state: State) -> Array:
         return state["residual"]

@@ -92,7 +92,7 @@ def allreduce(
 
 
 class _MpiCollective:
-    """Allgather of mpi4py as the exchange sees it; sizes may differ between ranks."""
+    """mpi4py as the exchange sees it; what is gathered may differ in size between ranks."""
 
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
@@ -105,8 +105,12 @@ class _MpiCollective:
         self._comm.Allgatherv(buffer, (gathered, sizes))
         return gathered
 
+    def allreduce(self, array: Array, name: str) -> Array:
+        """Add arrays over the ranks."""
+        return _sum(array, self._comm)
+
     def wait(self, handle: Array) -> Array:
-        """Return what was gathered."""
+        """Return what came."""
         return handle
 
 

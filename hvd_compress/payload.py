@@ -41,17 +41,20 @@ class Payload(NamedTuple):
     Attributes
     ----------
     parts : tuple of arrays
-        GATHER: 1-D uint8 sections in wire order, without the header. SUM: one 1-D float array.
+        GATHER: 1-D uint8 sections in wire order, without the header. SUM: one 1-D float array. TWO_PHASE: one 1-D
+        array, with its sum the second phase's, float32.
     flag : 0-d array, optional
         `NORMAL`, `NONFINITE` or `EMPTY`. None in a SUM payload that shows by itself that it is not finite.
     counts : tuple of int
         The header's counts (GATHER only).
     kept : array, optional
-        What this rank selected. Never sent: it saves the error feedback from decoding it again.
+        What this rank selected, or it decoded. Never sent: it saves the error feedback from decoding it again.
     magnitudes : array, optional
         Counts by :func:`hvd_compress.budget.count_magnitudes`, when the model's budget is about to be shared.
     entries : int or 0-d array, optional
         How many entries of the gradient it holds, where `kept` does not show it. Never sent.
+    source : array, optional
+        The float32 vector that was compressed, where a second payload is made of it (TWO_PHASE). Never sent.
     """
 
     parts: tuple[Array, ...]
@@ -60,6 +63,7 @@ class Payload(NamedTuple):
     kept: Array = None
     magnitudes: Array = None
     entries: Any = None
+    source: Array = None
 
     def kept_entries(self, ops: Kernels, numel: int) -> Any:
         """How many of a gradient's `numel` entries it holds; a 0-d array where only the device knows."""

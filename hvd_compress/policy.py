@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hvd_compress.chunks import Chunked
-from hvd_compress.codec import Codec, Feedback
+from hvd_compress.codec import Codec, Feedback, Reduction
 from hvd_compress.codecs.none import Dense
 from hvd_compress.feedback import ErrorFeedback
 from hvd_compress.parameters import Parameter, check_parameters, checked, flag, integer, nested, parameters_of
@@ -74,7 +74,8 @@ class BySize:
         if spec.numel < self.min_elements or len(spec.shape) < self.min_ndim:
             return self.codec.companion or Dense()
         codec = self.codec.for_tensor(name, spec)
-        return codec if spec.numel < _LARGEST else Chunked(codec)
+        large = spec.numel >= _LARGEST and codec.reduction is not Reduction.TWO_PHASE
+        return Chunked(codec) if large else codec
 
 
 @dataclass(frozen=True)

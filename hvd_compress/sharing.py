@@ -9,7 +9,7 @@ import numpy as np
 
 from hvd_compress.budget import BINS, shares
 from hvd_compress.codec import Array
-from hvd_compress.exchange import SummingCollective
+from hvd_compress.collective import SummingCollective
 from hvd_compress.ops.kernels import Kernels
 
 if TYPE_CHECKING:

@@ -6,36 +6,30 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hvd_compress.advice import Advice
 from hvd_compress.change import follow
-from hvd_compress.codec import Array, CompressionError, State
+from hvd_compress.codec import Array, State
 from hvd_compress.codecs.none import Dense
-from hvd_compress.exchange import Collective, Pending, receive, send, spec_of
+from hvd_compress.collective import CountingCollective
+from hvd_compress.errors import explained
+from hvd_compress.exchange import Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import Policy
 from hvd_compress.registry import codec_from_config
+from hvd_compress.relay import Relay, UnderWay
 from hvd_compress.session import Session
 from hvd_compress.slot import Slot
 from hvd_compress.stats import Counts, Stats
 from hvd_compress.timeline import Timeline
 
-__all__ = ["CountingCollective", "Sent", "Worker"]
+__all__ = ["Sent", "Worker"]
 
 _ONE_NBYTES = 4
 """Bytes of what is reduced beside a gathered row."""
-
-
-class CountingCollective(Collective, Protocol):
-    """A collective that knows its ranks, what it was handed and how long it waited."""
-
-    rank: int
-    world_size: int
-    sent_bytes: int
-    wait_seconds: float
 
 
 class Sent(NamedTuple):
@@ -57,12 +51,15 @@ class Worker:
     stats : Stats
     beside : dict
         Tensor name -> what every step sends of tensors that do not pass through here.
+    under_way : UnderWay
+        Exchanges whose second phase was not started yet.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.stats = Stats()
         self.beside: dict[str, Counts] = {}
+        self.under_way = UnderWay()
         self._advice = Advice()
         self._idle_since = 0.0
         self._timeline: Timeline | None = None
@@ -114,8 +111,10 @@ class Worker:
             reduced, pending, state = send(slot.current, ops, gradient, slot.state, site, collective, room)
             self._keep(session, slot, state)
             session.sharing.count(key, pending.magnitudes)
+            if isinstance(pending.handle, Relay):
+                self.under_way.add(key, pending.handle, collective)
         except (ValueError, TypeError) as error:
-            raise _explained(error, key, ops.shape(gradient), ops.dtype(gradient)) from error
+            raise explained(error, key, ops.shape(gradient), ops.dtype(gradient)) from error
         self._idle_since = perf_counter()
         nbytes = collective.sent_bytes + (_ONE_NBYTES if pending.handle is not None else spec_of(ops, reduced).nbytes)
         seconds = self._idle_since - start
@@ -174,7 +173,10 @@ class Worker:
         CompressionError
             If a payload was damaged or the ranks are out of step.
         """
-        start, (pending, slot) = perf_counter(), sent
+        for name, counts in self.under_way.advance(self._idle_since):
+            self.stats.add(name, counts, compressed=True)
+            self._idle_since = perf_counter()
+        start, before, (pending, slot) = perf_counter(), collective.wait_seconds, sent
         key, spec = pending.site.name, pending.spec
         try:
             result, state = receive(ops, reduced, pending, slot.newest, collective, into)
@@ -185,10 +187,10 @@ class Worker:
             if slot.flushing:
                 self._arrived(session, slot, finite)
         except (ValueError, TypeError) as error:
-            raise _explained(error, key, spec.shape, spec.dtype) from error
+            raise explained(error, key, spec.shape, spec.dtype) from error
         # What only the device knew it has just said.
         late = 0 if isinstance(pending.entries, int) else ops.integer(pending.entries)
-        end, waited = perf_counter(), collective.wait_seconds
+        end, waited = perf_counter(), collective.wait_seconds - before
         idle = start - self._idle_since + waited
         counts = Counts(kept_entries=late, wait_seconds=idle, decode_seconds=end - start - waited)
         self._count(key, slot, counts)
@@ -242,8 +244,3 @@ class Worker:
 
     def _count(self, key: str, slot: Slot, counts: Counts) -> None:
         self.stats.add(key, counts, not isinstance(slot.codec, Dense))
-
-
-def _explained(error: Exception, key: str, shape: tuple[int, ...], dtype: str) -> CompressionError:
-    """Add the tensor's name, shape and dtype to an error, once, at the edge."""
-    return CompressionError(f"{key} {tuple(shape)} {dtype}: {error}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hvd_compress.codec import Array, Codec, Reduction
-from hvd_compress.payload import TensorSpec
+from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
+from hvd_compress.generator import Site
+from hvd_compress.ops.kernels import Kernels
+from hvd_compress.payload import Payload, TensorSpec
 
 __all__ = ["Wrapper"]
 
@@ -46,8 +48,22 @@ class Wrapper(Codec):
         return self.inner.shared_every
 
     def at_step(self, step: int) -> Codec:
-        inner = self.inner.at_step(step)
+        return self._around(self.inner.at_step(step))
+
+    def for_tensor(self, name: str, spec: TensorSpec) -> Codec:
+        inner = self.inner.for_tensor(name, spec)
+        # What goes dense needs nothing around it.
+        dense = inner is not self.inner and inner.feedback is Feedback.REFUSED
+        return inner if dense else self._around(inner)
+
+    def _around(self, inner: Codec) -> Codec:
         return self if inner is self.inner else replace(self, inner=inner)  # type: ignore[type-var]
+
+    def encode_second(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return self.inner.encode_second(ops, payload, spec, site)
+
+    def conclude(self, ops: Kernels, payload: Payload, state: State, spec: TensorSpec, site: Site) -> State:
+        return self.inner.conclude(ops, payload, state, spec, site)
 
     def cost(self, spec: TensorSpec) -> int:
         return self.inner.cost(spec)

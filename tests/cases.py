@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from time import perf_counter
 from typing import Any
@@ -28,12 +28,16 @@ from hvd_compress import (
     native,
 )
 from hvd_compress.chunks import Chunked
-from hvd_compress.codec import State
+from hvd_compress.codec import Reduction, State
+from hvd_compress.exchange import Pending
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops._numpy import NumpyOps
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.policy import BySize
+from hvd_compress.relay import Relay, alone
 from hvd_compress.session import Session
 from hvd_compress.stats import Stats
+from hvd_compress.wire import pack
 from hvd_compress.worker import Worker
 from tests.devices import device
 
@@ -201,8 +205,34 @@ codecs = pytest.mark.parametrize("codec", CODECS, ids=label)
 arrays = pytest.mark.parametrize("array", list(ARRAYS.values()), ids=list(ARRAYS))
 
 
+def advance(sent: Iterable[Pending]) -> None:
+    """Start the second phase of what was sent by all ranks of one process, where there is one."""
+    for pending in sent:
+        if isinstance(pending.handle, Relay):
+            pending.handle.advance()
+
+
+def concluded(
+    codec: Codec, ops: Kernels, payload: Payload, state: State, spec: TensorSpec, site: Site
+) -> tuple[Payload, State]:
+    """Payload and state as on the only rank of a job when its exchange has ended."""
+    if codec.reduction is not Reduction.TWO_PHASE:
+        return payload, state
+    payload = alone(codec, ops, payload, spec, site)
+    return payload, codec.conclude(
+        ops, payload._replace(kept=codec.decode(ops, payload, spec, site)), state, spec, site
+    )
+
+
+def wire_of(codec: Codec, ops: Kernels, payload: Payload) -> Any:
+    """The bytes that cross the network, as uint8, without the seal."""
+    if codec.reduction is Reduction.GATHER:
+        return pack(ops, payload)
+    return ops.concat([ops.to_bytes(part) for part in payload.parts])
+
+
 class LoopbackCollective:
-    """A collective whose ranks are the calls of one process: what rank after rank sent comes back joined.
+    """A collective whose ranks are the calls of one process: what rank after rank sent comes back joined, or added up.
 
     Parameters
     ----------
@@ -212,13 +242,21 @@ class LoopbackCollective:
 
     def __init__(self, damage: Callable[[Any], Any] | None = None) -> None:
         self.buffers: dict[str, list[Any]] = {}
+        self.addends: dict[str, list[Any]] = {}
         self._damage = damage
 
     def allgather(self, buffer: Any, name: str) -> str:
         self.buffers.setdefault(name, []).append(buffer)
         return name
 
+    def allreduce(self, array: Any, name: str) -> str:
+        self.addends.setdefault(name, []).append(array)
+        return name
+
     def wait(self, handle: str) -> Any:
+        if handle in self.addends:
+            # A new array, as from a network.
+            return sum(self.addends[handle][1:], self.addends[handle][0] + 0)
         buffers = self.buffers[handle]
         joined = ops_for(buffers[0]).concat(buffers)
         return self._damage(joined) if self._damage else joined
@@ -236,6 +274,10 @@ class OneRankCollective(LoopbackCollective):
     def allgather(self, buffer: Any, name: str) -> str:
         self.sent_bytes += buffer.nbytes
         return super().allgather(buffer, name)
+
+    def allreduce(self, array: Any, name: str) -> str:
+        self.sent_bytes += array.nbytes
+        return super().allreduce(array, name)
 
 
 class OneRank:

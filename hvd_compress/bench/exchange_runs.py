@@ -104,7 +104,7 @@ def _expected_seconds(case: Case, arguments: argparse.Namespace) -> float:
     config = config_of_method(case.method)
     codec = compose_config("cast" if config == "fp16" else config).codec
     nbytes: int = codec.payload_nbytes(TensorSpec((1, arguments.n), "float32"))
-    copies: float = 2 * (case.hosts - 1) / case.hosts if codec.reduction is Reduction.SUM else case.hosts - 1
+    copies: float = case.hosts - 1 if codec.reduction is Reduction.GATHER else 2 * (case.hosts - 1) / case.hosts
     wire = 8 * nbytes * copies / (bits_per_second(case.rate) or FASTEST)
     # What computing takes is the same share of the time with all methods, as far as one can know beforehand.
     seconds: float = min(3 + 3 * wire, (arguments.steps + 3) * (wire + arguments.n * case.hosts / 1e8))

@@ -79,14 +79,19 @@ class _Kept:
         self.sent_bytes = 0
         self.rows: deque[Array] = deque(maxlen=workers)
         self.gathered: Array = None
+        self.summed: dict[str, Array] = {}
 
     def allgather(self, buffer: Array, name: str) -> str:
         self.sent_bytes += len(buffer)
         self.rows.append(buffer)
         return name
 
+    def allreduce(self, array: Array, name: str) -> str:
+        self.summed[name] = array
+        return name
+
     def wait(self, handle: str) -> Array:
-        return self.gathered
+        return self.summed.get(handle, self.gathered)
 
 
 class _Steps:
@@ -100,6 +105,8 @@ class _Steps:
         start, gradient = perf_counter(), self._gradients[i]
         self._worker.begin(self._session, _NAME)
         self._reduced, self._sent = self._worker.send(self._session, _NAME, self._ops, gradient, self._kept, start)
+        for _ in self._worker.under_way.advance(start):
+            pass
 
     def gather(self) -> None:
         """Let the rows of the last steps stand for those of so many ranks: they only differ in the tag of the step."""
@@ -118,8 +125,10 @@ class _Steps:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of the last row, or of what is summed instead."""
-        rows = self._kept.rows
+        """Bytes of the last row, or of what is summed instead, in all phases."""
+        rows, summed = self._kept.rows, self._kept.summed.values()
+        if summed:
+            return sum(int(self._ops.shape(self._ops.to_bytes(array))[0]) for array in summed)
         return len(rows[-1]) if rows else spec_of(self._ops, self._reduced).nbytes
 
     @property

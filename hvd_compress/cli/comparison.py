@@ -17,6 +17,7 @@ from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
 from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import codec_class, codec_names, config_of
+from hvd_compress.relay import alone
 from hvd_compress.wire import add_payload, pack, unpack
 
 __all__ = ["FIXED_WIDTH", "Choice", "Measured", "compare"]
@@ -125,23 +126,25 @@ def _settings(spec: TensorSpec, nbytes: int) -> dict[str, list[Codec]]:
 def _measure(codec: Codec, x: NDArray[Any], spec: TensorSpec) -> Measured:
     ops = ops_for(x)
     state, codec, flat = codec.init(ops, spec), codec.at_step(_SITE.step), ops.flatten(x)
-    summed = codec.reduction is Reduction.SUM
+    summed = codec.reduction is not Reduction.GATHER
 
-    def encode() -> Array:
+    def encode() -> tuple[Array, ...]:
         payload, _ = codec.encode(ops, flat, state, _SITE)
-        return payload.parts[0] if summed else pack(ops, payload)
+        payload = alone(codec, ops, payload, spec, _SITE)
+        return payload.parts if summed else (pack(ops, payload),)
 
     def decode() -> Array:
         if summed:
-            return codec.decode(ops, Payload((packed,)), spec, _SITE)
-        return add_payload(ops, codec, ops.zeros(spec.numel), unpack(ops, packed, codec, spec), spec, _SITE)
+            return codec.decode(ops, Payload(sent), spec, _SITE)
+        return add_payload(ops, codec, ops.zeros(spec.numel), unpack(ops, sent[0], codec, spec), spec, _SITE)
 
     with ops.quiet():
-        packed, encode_seconds = _timed(encode)
+        sent, encode_seconds = _timed(encode)
         decoded, decode_seconds = _timed(decode)
     exact = flat.astype(np.float64)
     error = np.sum((exact - decoded) ** 2) / np.sum(exact**2)
-    return Measured(ops.shape(ops.to_bytes(packed))[0], float(error), encode_seconds, decode_seconds)
+    nbytes = sum(ops.shape(ops.to_bytes(part))[0] for part in sent)
+    return Measured(nbytes, float(error), encode_seconds, decode_seconds)
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

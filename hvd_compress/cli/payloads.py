@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,20 @@ from hvd_compress.codec import Array, Codec, Reduction
 from hvd_compress.exchange import Pending, receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops import Kernels, ops_for
-from hvd_compress.payload import TensorSpec
+from hvd_compress.payload import NORMAL, Payload, TensorSpec
 from hvd_compress.policy import BySize
 from hvd_compress.wire import row_nbytes, seal, tag_of, unseal
 
 __all__ = ["decode_bytes", "encode_array", "handled_by"]
+
+
+class _Arrived(NamedTuple):
+    """An exchange of two phases whose sums are there."""
+
+    payload: Payload
+
+    def finish(self) -> Payload:
+        return self.payload
 
 
 class _Alone:
@@ -23,6 +32,9 @@ class _Alone:
 
     def allgather(self, buffer: Array, name: str) -> Any:
         return buffer
+
+    def allreduce(self, array: Array, name: str) -> Any:
+        return array
 
     def wait(self, handle: Any) -> Array:
         return handle
@@ -61,8 +73,9 @@ def encode_array(codec: Codec, x: Array, site: Site, *, raw: bool = False) -> by
     spec = spec_of(ops, x)
     codec = handled_by(codec, spec, site)
     sent, pending, _ = send(codec, ops, x, codec.init(ops, spec), site, _Alone())
-    if codec.reduction is Reduction.SUM:
-        return np.asarray(ops.to_bytes(sent)).tobytes()
+    if codec.reduction is not Reduction.GATHER:
+        parts = (sent,) if codec.reduction is Reduction.SUM else pending.handle.finish().parts
+        return b"".join(np.asarray(ops.to_bytes(part)).tobytes() for part in parts)
     row = unseal(ops, pending.handle, codec, spec, tag_of(codec, site)) if raw else pending.handle
     return np.asarray(row).tobytes()
 
@@ -97,10 +110,16 @@ def decode_bytes(codec: Codec, data: bytes, spec: TensorSpec, site: Site, *, raw
         raise ValueError(f"payload: {len(data)} bytes, expected {expected}: truncated, or of another tensor or codec")
     # A copy, because decoding may write into it.
     buffer, tag = np.frombuffer(data, np.uint8).copy(), tag_of(codec, site)
+    reduced = ops.constant((1.0,), "float32")
+    row: Any = None
     if codec.reduction is Reduction.SUM:
-        reduced, row = ops.from_bytes(buffer, _sum_dtype(ops, codec, spec, site)), None
+        reduced = ops.from_bytes(buffer, _sum_dtype(ops, codec, spec, site))
+    elif codec.reduction is Reduction.TWO_PHASE:
+        length, _ = codec.part_nbytes(spec)
+        dtypes = _sum_dtype(ops, codec, spec, site), "float32"
+        parts = zip((buffer[:length], buffer[length:]), dtypes, strict=True)
+        row = _Arrived(Payload(tuple(ops.from_bytes(part, dtype) for part, dtype in parts), NORMAL))
     else:
-        reduced = ops.constant((1.0,), "float32")
         row = seal(ops, [buffer], tag, codec.fixed_size) if raw else buffer
     result, _ = receive(ops, reduced, Pending(codec, spec, site, row, tag), codec.init(ops, spec), _Alone())
     return np.asarray(result)
@@ -108,7 +127,7 @@ def decode_bytes(codec: Codec, data: bytes, spec: TensorSpec, site: Site, *, raw
 
 def _expected_nbytes(codec: Codec, data: bytes, spec: TensorSpec, raw: bool) -> int | None:
     """Bytes that there must be; None where nothing but the content tells."""
-    if codec.reduction is Reduction.SUM or (raw and codec.fixed_size):
+    if codec.reduction is not Reduction.GATHER or (raw and codec.fixed_size):
         return codec.payload_nbytes(spec)
     if codec.fixed_size:
         return row_nbytes(codec, spec)

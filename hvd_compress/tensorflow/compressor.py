@@ -23,6 +23,7 @@ from hvd_compress.tensorflow.caller import Caller, find_caller, refuse_keras_3, 
 from hvd_compress.tensorflow.dtypes import scale_tensor, sum_dtype
 from hvd_compress.tensorflow.host import Host
 from hvd_compress.tensorflow.keys import Keys, Place
+from hvd_compress.tensorflow.phases import sum_if_any, sum_twice
 from hvd_compress.tensorflow.saving import dumps, loads, saved_tensors
 
 __all__ = ["Compressor"]
@@ -153,15 +154,23 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
         def encode(gradient: Array, scale: Array) -> Sequence[Array]:
             return self._host.encode(place, caller.process_set, gradient, scale, dtype.name)
 
-        arguments, dtypes = [tensor, scale_tensor(self.loss_scale)], [dtype.name, "uint8", "int64", "int64"]
+        twice = codec.reduction is Reduction.TWO_PHASE
+        row_dtype = sum_dtype(codec, place.spec).name if twice else "uint8"
+
+        def advance(*arrays: Array) -> Sequence[Array]:
+            return (self._host.advance(place, *arrays),)
+
+        arguments, dtypes = [tensor, scale_tensor(self.loss_scale)], [dtype.name, row_dtype, "int64", "int64"]
         reduced, row, magnitudes, number = call(encode, arguments, dtypes)
         name = f"hvd_compress_{self._ordinal}_{place.operation}"
         options = {"process_set": caller.process_set, "ignore_name_scope": True}
         context = _Context(place.spec, place, number)
-        if not sums:
+        if twice:
+            context = context._replace(gathered=sum_twice(row, advance, number, name, options))
+        elif not sums:
             context = context._replace(gathered=hvd.allgather(row, name=name, **options))
         if codec.shared_every:
-            context = context._replace(totals=_added_up(magnitudes, f"{name}_magnitudes", options))
+            context = context._replace(totals=sum_if_any(magnitudes, f"{name}_magnitudes", options))
         if caller.grouped and dtype != shared:
             own = hvd.allreduce(reduced, name=f"{name}_sum", **caller.scaling, **options)
             # What is left for the group to reduce is not looked at.
@@ -236,12 +245,3 @@ class Compressor(HorovodCompressor, tf.train.experimental.PythonState):  # type:
     def deserialize(self, string_value: bytes) -> None:
         """Go on from what `serialize` returned; errors as `load_state_dict`."""
         self.load_state_dict(loads(string_value))
-
-
-def _added_up(magnitudes: tf.Tensor, name: str, options: dict[str, Any]) -> tf.Tensor:
-    """The sum of counts over the ranks, in the steps in which there are any."""
-    return tf.cond(
-        tf.size(magnitudes) > 0,
-        lambda: hvd.allreduce(magnitudes, op=hvd.Sum, name=name, **options),
-        lambda: magnitudes,
-    )

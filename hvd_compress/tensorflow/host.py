@@ -11,6 +11,7 @@ import numpy as np
 from hvd_compress.codec import Array, Codec
 from hvd_compress.ops import ops_for
 from hvd_compress.policy import BySize
+from hvd_compress.relay import start_second
 from hvd_compress.session import Session
 from hvd_compress.stats import Stats
 from hvd_compress.tensorflow.collective import GraphCollective
@@ -50,7 +51,7 @@ class Host:
         reduced : array
             What the allreduce is to reduce, as `dtype`.
         row : array
-            What is to be gathered; empty for what is only summed.
+            What is to be gathered, or summed first; empty for what is only reduced.
         magnitudes : array
             What is to be added up over the ranks; empty in most steps.
         number : array
@@ -61,6 +62,8 @@ class Host:
         session = self._session(place.key)
         self.worker.begin(session, place.key)
         reduced, sent = self.worker.send(session, place.key, ops, gradient, collective, start, place.name)
+        # A graph starts each second phase when the first one has ended.
+        self.worker.under_way.clear()
         waiting = self._sent.setdefault((place.key, place.turn), {})
         waiting[session.steps] = sent, collective
         if len(waiting) > _MOST_WAITING:
@@ -73,14 +76,21 @@ class Host:
             ops.constant((session.steps,), "int64"),
         )
 
+    def advance(self, place: Place, first: Array, number: Array) -> Array:
+        """Return what is summed second, made of what came of the first sum."""
+        sent, collective = self._sent[place.key, place.turn][int(number[0])]
+        collective.arrived = first
+        counts = start_second(place.key, sent.pending.handle, collective)
+        self.worker.stats.add(place.key, counts, compressed=True)
+        return collective.buffer
+
     def decode(self, place: Place, reduced: Array, gathered: Array, totals: Array, number: Array) -> Array:
-        """Decode what came of the first three arrays that `encode` returned."""
+        """Decode what came of the first three arrays that `encode` returned, or of what `advance` did of the second."""
         sent, collective = self._sent[place.key, place.turn].pop(int(number[0]))
         session = self._session(place.key)
         if totals.shape[0]:
             session.sharing.count_total(place.key, np.asarray(totals), collective.world_size)
-        if sent.pending.handle is not None:
-            sent = sent._replace(pending=sent.pending._replace(handle=gathered))
+        collective.arrived = gathered
         return self.worker.receive(session, ops_for(reduced), reduced, sent, collective)
 
     def check_loaded(self, codec: Codec, place: Place) -> None:

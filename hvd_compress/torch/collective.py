@@ -1,7 +1,8 @@
-"""Horovod's allgather as the exchange sees it."""
+"""Horovod's collectives as the exchange sees them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -16,7 +17,7 @@ __all__ = ["HorovodCollective"]
 
 
 class HorovodCollective:
-    """Allgather within one process set; counts the bytes handed over and the time spent waiting.
+    """Collectives within one process set; counts the bytes handed over and the time spent waiting.
 
     Parameters
     ----------
@@ -24,7 +25,7 @@ class HorovodCollective:
     host : bool
         Whether arrays are NumPy's instead of tensors.
     gate : Gate
-        That nothing is gathered before.
+        That nothing is gathered or summed before.
     step : int
         That this is for.
     """
@@ -41,36 +42,36 @@ class HorovodCollective:
 
     def allgather(self, buffer: Array, name: str) -> Passage:
         """Start gathering a 1-D uint8 array."""
-        tensor, name = self._count(buffer), f"hvd_compress.{name}"
-        ready = mark(tensor)
+        return self._start(hvd.allgather_async, buffer, name)
 
-        def start() -> int:
-            # The gate may open in another thread, whose current stream knows nothing of what fills the buffer.
-            continue_after(ready, tensor)
-            return int(hvd.allgather_async(tensor, name=name, process_set=self._process_set))
-
-        return self._gate.enter(self._step, start, tensor)
-
-    def allreduce(self, array: Array, name: str) -> int:
+    def allreduce(self, array: Array, name: str) -> Passage:
         """Start adding a 1-D array over the ranks."""
-        tensor, name = self._count(array), f"hvd_compress.{name}"
-        handle: int = hvd.allreduce_async(tensor, name=name, op=hvd.Sum, process_set=self._process_set)
-        return handle
+        return self._start(hvd.allreduce_async, array, name, op=hvd.Sum)
 
-    def wait(self, handle: Passage | int) -> Array:
+    def wait(self, handle: Passage) -> Array:
         """Wait for a handle and return the array that came; of an allgather all ranks' arrays one after another.
 
         None if Horovod was initialised anew since.
         """
         start = perf_counter()
-        gathered: torch.Tensor = hvd.synchronize(self._gate.through(handle) if isinstance(handle, Passage) else handle)
+        result: torch.Tensor = hvd.synchronize(self._gate.through(handle))
         self.wait_seconds += perf_counter() - start
-        if gathered is not None:
-            arrived(gathered)
-        if isinstance(handle, Passage):
-            # It may still be read when this returns: the current stream waits for that, the one that made it does not.
-            used_here(handle.buffer)
-        return host_array(gathered) if self._host and gathered is not None else gathered
+        if result is not None:
+            arrived(result)
+        # It may still be read when this returns: the current stream waits for that, the one that made it does not.
+        used_here(handle.buffer)
+        return host_array(result) if self._host and result is not None else result
+
+    def _start(self, collective: Callable[..., int], array: Array, name: str, **settings: Any) -> Passage:
+        tensor = self._count(array)
+        ready = mark(tensor)
+
+        def start() -> int:
+            # The gate may open in another thread, whose current stream knows nothing of what fills the buffer.
+            continue_after(ready, tensor)
+            return int(collective(tensor, name=f"hvd_compress.{name}", process_set=self._process_set, **settings))
+
+        return self._gate.enter(self._step, start, tensor)
 
     def _count(self, array: Array) -> torch.Tensor:
         tensor = tensor_of(array)

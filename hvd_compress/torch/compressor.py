@@ -203,7 +203,7 @@ class Compressor(Controls, HorovodCompressor):  # type: ignore[misc]
         origin, sent, session, collective, into, host = ctx
         arrived(tensor)
         if not host:
-            used_here(*sent.slot.arrays)
+            used_here(*sent.slot.arrays, *self._worker.under_way.sources)
         with _WITHOUT_GRAPH[host]():
             array_of = host_array if host else torch.Tensor.detach
             reduced, room = array_of(tensor.detach()), None if into is None else array_of(into)
@@ -241,4 +241,5 @@ class Compressor(Controls, HorovodCompressor):  # type: ignore[misc]
     def restart(self, progress: Progress) -> None:
         """Go on from that after ranks came or went: they compare their settings anew."""
         self._combined.clear()
+        self._worker.under_way.clear()
         super().restart(progress)

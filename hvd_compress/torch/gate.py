@@ -1,4 +1,4 @@
-"""Nothing is gathered in a step before it is known that every rank takes part in it."""
+"""Nothing is gathered, or summed twice, in a step before it is known that every rank takes part in it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hvd_compress.codec import CompressionError
 __all__ = ["Gate", "Passage"]
 
 _JOINED = (
-    "a rank has called hvd.join(), during which Horovod cannot gather: with uneven data let all ranks make the same "
-    "number of steps, or use a codec that is summed, such as randomk"
+    "a rank has called hvd.join(), during which Horovod cannot gather, nor a rank take part in two phases: with uneven "
+    "data let all ranks make the same number of steps, or use a codec that is summed once, such as randomk"
 )
 
 
@@ -32,10 +32,10 @@ class Passage:
 
 
 class Gate:
-    """Counts the ranks once in each step that gathers, while the first tensors are encoded.
+    """Counts the ranks once in each step that gathers or sums twice, while the first tensors are encoded.
 
     An allgather of Horovod's while a rank has joined ends the background loop of that rank, for which the others then
-    wait for ever.
+    wait for ever. In two phases, a mean would be taken over ranks that are not there.
 
     Parameters
     ----------

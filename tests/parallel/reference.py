@@ -11,7 +11,7 @@ from hvd_compress.exchange import receive, send, spec_of
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
 from hvd_compress.policy import compose_config
-from tests.cases import LoopbackCollective
+from tests.cases import LoopbackCollective, advance
 
 Array = np.ndarray[Any, Any]
 
@@ -49,6 +49,7 @@ class Reference:
             sent, waiting, states[rank] = send(codec, ops, gradient, states[rank], site, collective)
             pending.append(waiting)
             total = total + sent
+        advance(pending)
         reduced = np.asarray(total * total.dtype.type(1 / self._world if self._average else 1.0))
         for rank in range(self._world):
             result, states[rank] = receive(ops, reduced, pending[rank], states[rank], collective)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import Codec, ErrorFeedback, Site, TensorSpec, TopK
-from tests.cases import ARRAYS, CODECS, LoopbackCollective, label
+from tests.cases import ARRAYS, CODECS, LoopbackCollective, advance, label
 
 pytestmark = pytest.mark.launches(("mpi", 1), ("mpi", 2), ("mpi", 3), ("mpi", 4))
 
@@ -40,6 +40,7 @@ def simulated(codec: Codec, world: int, step: int, states: list[Any], *shape: in
         array, one, states[rank] = send(codec, ops, gradient(rank, step, *shape), states[rank], site, collective)
         pending.append(one)
         total = total + array
+    advance(pending)
     reduced = np.asarray(total * total.dtype.type(1 / world))
     for rank in range(world):
         result, states[rank] = receive(ops, reduced, pending[rank], states[rank], collective)

@@ -13,7 +13,6 @@ import pytest
 from hvd_compress import (
     Codec,
     ErrorFeedback,
-    Payload,
     Reduction,
     TensorSpec,
     codec_from_config,
@@ -22,7 +21,6 @@ from hvd_compress import (
 )
 from hvd_compress.codec import Feedback
 from hvd_compress.exchange import spec_of
-from hvd_compress.ops import Kernels
 from hvd_compress.ops.native import NativeKernels
 from hvd_compress.payload import EMPTY, NONFINITE, NORMAL
 from hvd_compress.wire import pack, row_nbytes, seal, tag_of, unpack, unseal
@@ -34,11 +32,13 @@ from tests.cases import (
     assert_unchanged,
     backends,
     codecs,
+    concluded,
     label,
     ops_of,
     required_backends,
     to_backend,
     to_numpy,
+    wire_of,
 )
 
 STEPS = 3
@@ -67,14 +67,10 @@ def run(codec: Codec, backend: str, gradients: list[np.ndarray[Any, Any]]) -> tu
         site = SITE._replace(step=step)
         with ops.quiet():
             payload, state = codec.encode(ops, ops.flatten(x), state, site)
+            payload, state = concluded(codec, ops, payload, state, spec, site)
         wires.append(to_numpy(wire_of(codec, ops, payload)).tobytes())
         decoded.append(to_numpy(codec.decode(ops, payload._replace(kept=None), spec, site)))
     return wires, decoded, {key: to_numpy(value) for key, value in (state or {}).items()}
-
-
-def wire_of(codec: Codec, ops: Kernels, payload: Payload) -> Any:
-    """The bytes that cross the network, as uint8, without the seal."""
-    return ops.to_bytes(payload.parts[0]) if codec.reduction is Reduction.SUM else pack(ops, payload)
 
 
 def test_every_registered_codec_is_a_case() -> None:

@@ -16,7 +16,17 @@ from hvd_compress.exchange import receive, send
 from hvd_compress.ops._torch import TorchOps, uses_triton
 from hvd_compress.ops.device import DeviceOps
 from hvd_compress.ops.rows import SEAL_NBYTES
-from tests.cases import CODECS, SITE, LoopbackCollective, label, ops_of, required_backends, to_backend, to_numpy
+from tests.cases import (
+    CODECS,
+    SITE,
+    LoopbackCollective,
+    advance,
+    label,
+    ops_of,
+    required_backends,
+    to_backend,
+    to_numpy,
+)
 from tests.devices import device
 
 FIXED = [codec for codec in CODECS if codec.fixed_size]
@@ -141,12 +151,17 @@ class Exchange:
         self.ops, self.codec = ops_of(backend), codec
         self.rows = LoopbackCollective()
         self.state = codec.init(self.ops, TensorSpec(tuple(gradients[0].shape), "float32"))
+        self.sent = []
         for rank, x in enumerate(gradients):
             site = SITE._replace(rank=rank, world_size=len(gradients))
             array = to_backend(backend, x)
-            self.reduced, self.pending, _ = send(codec, self.ops, array, self.state, site, self.rows)
+            self.reduced, self.pending, state = send(codec, self.ops, array, self.state, site, self.rows)
+            self.sent.append(self.pending)
+        if codec.reduction is Reduction.TWO_PHASE:
+            self.state = state
 
     def received(self) -> Any:
+        advance(self.sent)
         return receive(self.ops, self.reduced, self.pending, self.state, self.rows)[0]
 
     def outcome(self, row: bytes) -> list[float] | str:

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hvd_compress import Codec, RandomK, Reduction, Site, TensorSpec, TopK
+from hvd_compress import Codec, RandomK, Site, TensorSpec, TopK
 from hvd_compress.ops import Kernels
+from hvd_compress.relay import alone
 from hvd_compress.wire import pack, row_nbytes, seal, tag_of
-from tests.cases import CODECS, SITE, backends, codecs, label, ops_of, to_backend, to_numpy
+from tests.cases import CODECS, SITE, backends, codecs, label, ops_of, to_backend, to_numpy, wire_of
 from tests.single import codecs as tests_of_codecs
 
 G1 = np.array([0.5, -2, 0, 1.5, -0.1, 3], np.float32)
@@ -108,12 +109,12 @@ def wire_of_case(codec: Codec, ops: Kernels, backend: str) -> str:
     """Hex of what a codec sends of a fixed tensor at its second step."""
     # All of them are exact, on every processor.
     root = (np.arange(64, dtype=np.float32) - 31.5) / 32
-    x = root * root * root
-    spec = TensorSpec(x.shape, "float32")
+    x, spec = root * root * root, TensorSpec((8, 8), "float32")
     _, state = codec.encode(ops, to_backend(backend, x), codec.init(ops, spec), SITE)
-    payload, _ = codec.encode(ops, to_backend(backend, x), state, SITE._replace(step=8))
-    wire = ops.to_bytes(payload.parts[0]) if codec.reduction is Reduction.SUM else pack(ops, payload)
-    return to_numpy(wire).tobytes().hex()
+    site = SITE._replace(step=8)
+    payload, _ = codec.encode(ops, to_backend(backend, x), state, site)
+    payload = alone(codec, ops, payload, spec, site)
+    return to_numpy(wire_of(codec, ops, payload)).tobytes().hex()
 
 
 @backends

@@ -167,9 +167,10 @@ def handed_over(config: str) -> int:
     for shape in resnet50():
         spec = TensorSpec(shape, "float32")
         codec = policy.for_tensor("w", spec)
-        # A gathered payload goes with the one float32 that Horovod reduces.
-        summed = codec.reduction is Reduction.SUM
-        total += codec.payload_nbytes(spec) if summed else row_nbytes(codec, spec) + 4
+        gathers = codec.reduction is Reduction.GATHER
+        total += row_nbytes(codec, spec) if gathers else codec.payload_nbytes(spec)
+        # A payload that Horovod's own allreduce does not carry goes with one float32 that it does.
+        total += 0 if codec.reduction is Reduction.SUM else 4
     return total
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import tensorflow as tf
 from hvd_compress import QSGD, Cast, Codec, ErrorFeedback, JointSQ, RandomK, Reduction, Site, TensorSpec, TopK
 from hvd_compress.exchange import receive, send
 from hvd_compress.ops import ops_for
+from hvd_compress.payload import Payload
 from hvd_compress.wire import pack
 from tests.cases import CODECS, codecs, label, ops_of, to_numpy
 
@@ -39,8 +40,20 @@ class Wire:
         self.sent = buffer
         return name
 
-    def wait(self, handle: str) -> Any:
-        return self.arrived
+    def allreduce(self, array: Any, name: str) -> Any:
+        return array
+
+    def wait(self, handle: Any) -> Any:
+        return self.arrived if self.arrived is not None else handle
+
+
+class Sums(NamedTuple):
+    """An exchange of two phases that has ended."""
+
+    payload: Payload
+
+    def finish(self) -> Payload:
+        return self.payload
 
 
 class Exchange:
@@ -51,10 +64,14 @@ class Exchange:
         self.pending: Any = None
 
     def send(self, x: Any, state: Any) -> tuple[Any, ...]:
-        """What the stock allreduce gets, the row if there is one, and the new state."""
+        """What the stock allreduce gets, the row or what there is of two phases, and the new state."""
         self.traces += 1
         wire = Wire()
         array, self.pending, state = send(self.codec, self.ops, x, state, SITE, wire)
+        if self.codec.reduction is Reduction.TWO_PHASE:
+            # A graph must be handed what another one has computed.
+            payload = self.pending.handle.finish()
+            return array, (*payload.parts, self.ops.cast(payload.flag, "int64"), payload.source), dict(state)
         return array, (() if wire.sent is None else (wire.sent,)), dict(state)
 
     def receive(self, array: Any, rows: tuple[Any, ...], state: Any) -> tuple[Any, ...]:
@@ -62,7 +79,10 @@ class Exchange:
         self.traces += 1
         wire = Wire()
         wire.arrived = rows[0] if rows else None
-        result, state = receive(self.ops, array, self.pending, state, wire)
+        pending = self.pending
+        if self.codec.reduction is Reduction.TWO_PHASE:
+            pending = pending._replace(handle=Sums(Payload(rows[:2], rows[2], source=rows[3])))
+        result, state = receive(self.ops, array, pending, state, wire)
         return result, dict(state)
 
     def init(self) -> dict[str, Any]:
@@ -81,7 +101,7 @@ class TracedExchange(Exchange):
         return self._send(tf.convert_to_tensor(x), state)  # type: ignore[no-any-return]
 
     def receive(self, array: Any, rows: tuple[Any, ...], state: Any) -> tuple[Any, ...]:
-        if self.traces == 1:
+        if self.traces == 1 and self.codec.reduction is Reduction.GATHER:
             unknown = tuple(tf.TensorSpec((None,), tf.uint8) for _ in rows)
             self._receive = self._receive.get_concrete_function(array, unknown, state)
         return self._receive(array, rows, state)  # type: ignore[no-any-return]
