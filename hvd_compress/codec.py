@@ -68,6 +68,16 @@ class Codec(ABC):
         return True
 
     @property
+    def common_states(self) -> tuple[str, ...]:
+        """Names of what is equal on all ranks in the state."""
+        return ()
+
+    @property
+    def entangled(self) -> bool:
+        """Whether the ranks' states mean something only together: other ranks must begin anew, from zeros."""
+        return False
+
+    @property
     def companion(self) -> Codec | None:
         """The codec for tensors that are too small to compress; None for plain dense ones."""
         return None

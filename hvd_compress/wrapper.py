@@ -36,6 +36,14 @@ class Wrapper(Codec):
         return self.inner.keeps_scale
 
     @property
+    def common_states(self) -> tuple[str, ...]:
+        return self.inner.common_states
+
+    @property
+    def entangled(self) -> bool:
+        return self.inner.entangled
+
+    @property
     def companion(self) -> Codec | None:
         return self.inner.companion
 

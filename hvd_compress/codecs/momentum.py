@@ -46,6 +46,10 @@ class DenseMomentum(Dense):
     def has_momentum(self) -> bool:
         return True
 
+    @property
+    def common_states(self) -> tuple[str, ...]:
+        return ("momentum",)
+
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {"momentum": ops.zeros(spec.numel)}
 

@@ -13,7 +13,7 @@ from hvd_compress.ops import ops_for
 from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import codec_from_config
 from hvd_compress.torch.compressor import Compressor
-from hvd_compress.torch.saving import holds_back
+from hvd_compress.torch.saving import common_states, starts_anew
 
 __all__ = ["CompressorHandler", "register"]
 
@@ -22,8 +22,9 @@ class CompressorHandler(StateHandler):  # type: ignore[misc]
     """What Horovod asks of a part of an elastic state.
 
     Every worker keeps what it has not sent itself. A new worker begins with nothing unsent; what a lost worker had not
-    sent is lost with it. All else is as rank 0 has it: steps, by which all ranks draw the same numbers, changes by
-    ``reconfigure``, shares of a budget, momentum that is applied after the reduction.
+    sent is lost with it. Feedback by EF21 begins anew on all of them. All else is as rank 0 has it: steps, by which all
+    ranks draw the same numbers, changes by ``reconfigure``, shares of a budget, bases, momentum that is applied after
+    the reduction.
     """
 
     def __init__(self, compressor: Compressor) -> None:
@@ -48,20 +49,20 @@ class CompressorHandler(StateHandler):  # type: ignore[misc]
 
 
 def _told(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """What a rank tells the others of a tensor: its state only where that holds nothing of the rank's own."""
-    state = None if holds_back(saved) else {name: array.cpu() for name, array in saved["state"].items()}
-    return {**saved, "state": state}
+    """What a rank tells the others of a tensor: of its state only what is equal on all of them."""
+    return {**saved, "state": {name: array.cpu() for name, array in common_states(saved).items()}}
 
 
 def _filled(told: Mapping[str, Any], mine: Mapping[str, Any] | None) -> dict[str, Any]:
     """What rank 0 has told, with what this rank has not sent, or with the state before the first step."""
-    if told["state"] is not None:
-        return dict(told)
     spec = TensorSpec(tuple(told["shape"]), "float32")
     state = codec_from_config(told["codec"]).init(ops_for(torch.zeros(0)), spec)
-    if mine is None or mine["state"].keys() != state.keys():
+    if starts_anew(told):
         return {**told, "state": state}
-    return {**told, "state": mine["state"], "loss_scale": mine["loss_scale"]}
+    all_told = told["state"].keys() == state.keys()
+    if all_told or mine is None or mine["state"].keys() != state.keys():
+        return {**told, "state": {**state, **told["state"]}}
+    return {**told, "state": {**mine["state"], **told["state"]}, "loss_scale": mine["loss_scale"]}
 
 
 def register() -> None:

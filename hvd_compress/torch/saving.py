@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hvd_compress.ops import ops_for
+from hvd_compress.codec import Codec
 from hvd_compress.registry import codec_from_config
 
-__all__ = ["holds_back", "tensors_for"]
+__all__ = ["common_states", "starts_anew", "tensors_for"]
 
 
 def tensors_for(saved: Any, rank: int, world_size: int) -> dict[str, Any]:
@@ -49,17 +49,29 @@ def tensors_for(saved: Any, rank: int, world_size: int) -> dict[str, Any]:
 def _share(key: str, by_rank: Sequence[Mapping[str, Any]], rank: int, world_size: int) -> dict[str, Any]:
     """The sum of every world_size-th rank's state, weighted for an average over as many."""
     first = by_rank[0][key]
-    if not holds_back(first):
-        # Equal on all ranks.
-        return dict(first)
-    mine = [tensors[key]["state"] for tensors in by_rank[rank::world_size]]
-    weight = world_size / len(by_rank)
-    state = {name: sum((one[name] * weight for one in mine), array * 0) for name, array in first["state"].items()}
-    return {**first, "state": state}
+    if starts_anew(first):
+        return {**first, "state": {name: array * 0 for name, array in first["state"].items()}}
+    mine, weight = [tensors[key]["state"] for tensors in by_rank[rank::world_size]], world_size / len(by_rank)
+    common = common_states(first)
+    shared = {
+        name: sum((one[name] * weight for one in mine), array * 0)
+        for name, array in first["state"].items()
+        if name not in common
+    }
+    return {**first, "state": {**first["state"], **shared}}
 
 
-def holds_back(saved: Mapping[str, Any]) -> bool:
-    """Whether a tensor's saved state has what only its rank knows of: gradients that were not sent yet."""
-    state = saved["state"]
-    codec = codec_from_config(saved["codec"]).at_step(saved["step"])
-    return bool(state) and codec.unsent(ops_for(next(iter(state.values()))), state) is not None
+def common_states(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a tensor's saved state is equal on all ranks."""
+    names = _codec_of(saved).common_states
+    # Those of pieces have the number of the piece before them.
+    return {name: array for name, array in saved["state"].items() if name.rpartition("/")[2] in names}
+
+
+def starts_anew(saved: Mapping[str, Any]) -> bool:
+    """Whether a tensor's saved state is of no use once ranks came or went."""
+    return _codec_of(saved).entangled
+
+
+def _codec_of(saved: Mapping[str, Any]) -> Codec:
+    return codec_from_config(saved["codec"]).at_step(saved["step"])
