@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hvd_compress.codec import State
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.policy import Policy
 from hvd_compress.slot import Slot
@@ -27,7 +28,7 @@ def follow(slot: Slot, policy: Policy, name: str, ops: Kernels) -> None:
     codec = policy.for_tensor(name, slot.spec)
     if codec != slot.codec:
         state = codec.init(ops, slot.spec)
-        if state.keys() == slot.state.keys():
+        if _shapes(ops, state) == _shapes(ops, slot.state):
             state = slot.state
         elif unsent is not None:
             held = codec.holding(ops, state, unsent)
@@ -37,3 +38,7 @@ def follow(slot: Slot, policy: Policy, name: str, ops: Kernels) -> None:
             state = held
         slot.change(codec, state)
     slot.policy = policy
+
+
+def _shapes(ops: Kernels, state: State) -> dict[str, tuple[int, ...]]:
+    return {key: ops.shape(array) for key, array in state.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Site, TensorSpec, TopK
-from tests.cases import CODECS, SITE, backends, label, ops_of, to_backend, to_numpy
+from tests.cases import CODECS, SITE, backends, concluded, label, ops_of, to_backend, to_numpy
 
 WRAPPED = [codec for codec in CODECS if isinstance(codec, ErrorFeedback)]
 
@@ -35,13 +35,15 @@ def test_published_run_of_top_k(backend: str) -> None:
 def test_everything_arrives_in_the_end(codec: ErrorFeedback, backend: str) -> None:
     """Telescoping over 20 steps: sum of decoded = sum of gradients - last residual, for decay 1."""
     codec = ErrorFeedback(codec.inner)
-    ops, spec, draws = ops_of(backend), TensorSpec((500,), "float32"), np.random.default_rng(3)
+    ops, spec, draws = ops_of(backend), TensorSpec((20, 25), "float32"), np.random.default_rng(3)
     state = codec.init(ops, spec)
     came, went, size = np.zeros(500), np.zeros(500), 0.0
     for step in range(20):
         gradient = draws.standard_normal(500).astype(np.float32)
-        payload, state = codec.encode(ops, to_backend(backend, gradient), state, SITE._replace(step=step))
-        went += to_numpy(codec.decode(ops, payload, spec, SITE._replace(step=step)))
+        site = SITE._replace(step=step)
+        sent = codec.encode(ops, to_backend(backend, gradient), state, site)
+        payload, state = concluded(codec, ops, *sent, spec, site)
+        went += to_numpy(codec.decode(ops, payload, spec, site))
         came, size = came + gradient, size + float(np.abs(gradient).sum())
     assert np.abs(went + to_numpy(state["residual"]) - came).max() <= 1e-5 * size / 500
     assert np.abs(to_numpy(state["residual"])).max() > 0
@@ -63,12 +65,12 @@ def test_sparsifiers_lose_nothing_at_all_on_dyadic_numbers() -> None:
 @pytest.mark.parametrize("codec", WRAPPED, ids=label)
 def test_a_step_without_gradient_delivers_what_was_kept(codec: ErrorFeedback) -> None:
     """F015: a codec whose memory was never called would decode zeros."""
-    ops, spec = ops_of("numpy"), TensorSpec((100,), "float32")
+    ops, spec = ops_of("numpy"), TensorSpec((5, 20), "float32")
     gradient = np.random.default_rng(0).standard_normal(100).astype(np.float32)
-    _, state = codec.encode(ops, gradient, codec.init(ops, spec), SITE)
+    _, state = concluded(codec, ops, *codec.encode(ops, gradient, codec.init(ops, spec), SITE), spec, SITE)
     kept = state["residual"].copy()
     site = SITE._replace(step=8)
-    payload, after = codec.encode(ops, np.zeros_like(gradient), state, site)
+    payload, after = concluded(codec, ops, *codec.encode(ops, np.zeros_like(gradient), state, site), spec, site)
     delivered = codec.decode(ops, payload, spec, site)
     assert np.abs(delivered).max() > 0
     np.testing.assert_allclose(delivered + after["residual"], codec.decay * kept, rtol=1e-6)
