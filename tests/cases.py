@@ -29,6 +29,7 @@ from hvd_compress import (
 )
 from hvd_compress.chunks import Chunked
 from hvd_compress.codec import Reduction, State
+from hvd_compress.codecs import PowerSGD
 from hvd_compress.exchange import Pending
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops._numpy import NumpyOps
@@ -88,6 +89,9 @@ CODECS: list[Codec] = [
     ErrorFeedback(TopK(density=0.1, value_dtype="float16"), decay=0.5),
     ErrorFeedback(RandomK(density=0.1)),
     ErrorFeedback(Cast(dtype="bfloat16")),
+    PowerSGD(rank=2),
+    PowerSGD(rank=3, warm_start=False, seed=1234),
+    ErrorFeedback(PowerSGD(rank=1)),
     Chunked(ErrorFeedback(TopK(density=0.1)), size=1000),
     Chunked(RandomK(density=0.1), size=1000),
     Chunked(DenseMomentum(), size=1000),

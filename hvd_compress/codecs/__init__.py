@@ -5,6 +5,7 @@ from hvd_compress.codecs.dgc import DGC as DGC
 from hvd_compress.codecs.jointsq import JointSQ as JointSQ
 from hvd_compress.codecs.momentum import DenseMomentum as DenseMomentum
 from hvd_compress.codecs.none import Dense as Dense
+from hvd_compress.codecs.powersgd import PowerSGD as PowerSGD
 from hvd_compress.codecs.qsgd import QSGD as QSGD
 from hvd_compress.codecs.randomk import RandomK as RandomK
 from hvd_compress.codecs.topk import TopK as TopK
