@@ -68,6 +68,9 @@ CHANGES = [
     ("topk:density=0.05", "topk:density=0.2"),
     ("jointsq:bits_per_entry=1.0", "none"),
     ("none", "topk:density=0.05"),
+    ("topk:density=0.05", "powersgd:rank=2"),
+    ("powersgd:rank=2", "powersgd:rank=4"),
+    ("powersgd:rank=2", "none"),
     ("topk:density=0.05", {"rules": [{"name": "w", "codec": "topk_qsgd:density=0.1"}], "default": "none"}),
 ]
 

@@ -13,6 +13,7 @@ from hvd_compress.rules import policy_of
 from tests.cases import OneRank, OneRankCollective
 
 WITH_FEEDBACK = ["topk:density=0.1", "qsgd:bits=2,error_feedback=true", "jointsq:bits_per_entry=1.0", "topk_qsgd"]
+WITH_FEEDBACK += ["powersgd:rank=1", "powersgd:rank=3"]
 LOSSLESS = ["none"]
 SHAPE = (40, 50)
 Array = Any
