@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.launches(("mpi", 2)), pytest.mark.filterwarnings("igno
 
 Gather = Callable[[Any], list[Any]]
 STEPS = 6
-FEW = ["topk:density=0.05", "randomk:density=0.1", "dgc:density=0.1,momentum=0.5,warmup_steps=4", "qsgd"]
+FEW = ["topk:density=0.05", "randomk:density=0.1", "dgc:density=0.1,momentum=0.5,warmup_steps=4", "qsgd", "powersgd"]
 
 
 def train(hvd: Any, compression: Any, rank: int, monitored: bool = False, **settings: Any) -> list[Any]:

@@ -29,7 +29,9 @@ def pair(hvd: Any) -> Any:
     return hvd.add_process_set(hvd.ProcessSet([0, 1]))
 
 
-@pytest.mark.parametrize("config", ["topk:density=0.05", "randomk:density=0.1", "dgc:density=0.1,momentum=0.5"])
+@pytest.mark.parametrize(
+    "config", ["topk:density=0.05", "randomk:density=0.1", "dgc:density=0.1,momentum=0.5", "powersgd:rank=2"]
+)
 def test_a_set_exchanges_among_its_own(
     hvd: Any, pair: Any, rank: int, gather: Callable[[Any], list[Any]], config: str
 ) -> None:

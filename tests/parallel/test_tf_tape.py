@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -36,6 +37,7 @@ Gather = Callable[[Any], list[Any]]
 STEPS = 5
 TOPK = "topk:density=0.05"
 FEW = [TOPK, "randomk:density=0.1", "dgc:density=0.1,momentum=0.5,warmup_steps=4", "cast:dtype=float16"]
+FEW += ["powersgd:rank=2"]
 
 
 def variables() -> list[Any]:
@@ -111,8 +113,8 @@ def test_several_steps_in_one_graph(hvd: Any, rank: int, world: int, gather: Gat
     assert_weights(weights, expected_weights(config, world, STEPS), gather)
 
 
-def in_a_function(model: Model, rank: int) -> list[Any]:
-    weights = model.train(rank, tf.function(model.step))
+def in_a_function(model: Model, rank: int, step: Any = None) -> list[Any]:
+    weights = model.train(rank, tf.function(step or model.step))
     assert model.traces == 1
     return weights
 
@@ -152,7 +154,30 @@ def with_generic_names(model: Model, rank: int) -> list[Any]:
     return in_a_function(model, rank)
 
 
-WAYS = [eagerly, in_a_function, retraced, in_a_loop_of_the_graph, functions_run_eagerly, with_generic_names]
+def in_another_order_on_each_rank(model: Model, rank: int) -> list[Any]:
+    def late(gradient: Any, seconds: float) -> Any:
+        def wait(array: Any) -> Any:
+            time.sleep(seconds)
+            return array
+
+        return tf.ensure_shape(tf.numpy_function(wait, [gradient], tf.float32, stateful=False), gradient.shape)
+
+    def step(*gradients: Any) -> None:
+        delays = [0.05 * (i if rank % 2 else len(gradients) - i) for i in range(len(gradients))]
+        model.step(*map(late, gradients, delays))
+
+    return in_a_function(model, rank, step)
+
+
+WAYS = [
+    in_another_order_on_each_rank,
+    eagerly,
+    in_a_function,
+    retraced,
+    in_a_loop_of_the_graph,
+    functions_run_eagerly,
+    with_generic_names,
+]
 
 
 @pytest.mark.launches(("mpi", 2), ("gloo", 2))
