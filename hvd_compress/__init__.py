@@ -6,6 +6,7 @@ codecs, of which those that most programs use are here, too.
 
 from hvd_compress.codec import Codec, CompressionError, Reduction
 from hvd_compress.codecs import DGC, QSGD, Cast, Dense, DenseMomentum, JointSQ, RandomK, TopK, TopKQSGD
+from hvd_compress.ef21 import EF21
 from hvd_compress.feedback import ErrorFeedback
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DGC",
+    "EF21",
     "QSGD",
     "BySize",
     "Cast",

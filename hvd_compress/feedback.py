@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
+from hvd_compress.codec import Array, Codec, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
-from hvd_compress.parameters import check_parameters, nested, real
+from hvd_compress.parameters import nested, real
 from hvd_compress.payload import NONFINITE, Addends, Payload, TensorSpec
 from hvd_compress.registry import register
-from hvd_compress.wrapper import Wrapper
+from hvd_compress.wrapper import FeedbackWrapper
 
 __all__ = ["ErrorFeedback"]
 
 
 @register("error_feedback")
 @dataclass(frozen=True)
-class ErrorFeedback(Wrapper):
+class ErrorFeedback(FeedbackWrapper):
     """Error feedback around any contractive codec.
 
     Each step encodes ``p = g + decay * e`` and keeps ``e = p - decode(encode(p))``; all float32, each product and sum
@@ -53,25 +52,6 @@ class ErrorFeedback(Wrapper):
     decay: float = real(1.0, 0.0, 1.0, "weight of the residual")
 
     paper = "Seide et al. 2014; Stich et al. 2018; Karimireddy et al. 2019"
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
-        if self.inner.feedback is Feedback.REFUSED:
-            raise ValueError(
-                "ErrorFeedback: inner must be a codec that loses something and does not scale up what it sends, "
-                f"got {self.inner!r}"
-            )
-
-    @property
-    def feedback(self) -> Feedback:
-        return Feedback.REFUSED
-
-    @property
-    def unbiased(self) -> bool:
-        return False
-
-    def with_budget(self, budget: int) -> Codec:
-        return replace(self, inner=self.inner.with_budget(budget))
 
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {**self.inner.init(ops, spec), "residual": ops.zeros(spec.numel)}
@@ -110,17 +90,3 @@ class ErrorFeedback(Wrapper):
     def release(self, ops: Kernels, x: Array, state: State, site: Site) -> tuple[Array, State]:
         total = ops.accumulate(ops.float32(x), state["residual"], self.decay)
         return total, {**state, "residual": ops.zeros(ops.shape(x)[0])}
-
-    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return self.inner.decode(ops, payload, spec, site)
-
-    def decode_into(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site, into: Array | None) -> Array:
-        return self.inner.decode_into(ops, payload, spec, site, into)
-
-    def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return self.inner.add_decoded(ops, total, payload, spec, site)
-
-    def combine(
-        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
-    ) -> Array:
-        return self.inner.combine(ops, payloads, spec, site, factor, into)

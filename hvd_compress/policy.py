@@ -9,8 +9,19 @@ from typing import Any, Protocol
 from hvd_compress.chunks import Chunked
 from hvd_compress.codec import Codec, Feedback, Reduction
 from hvd_compress.codecs.none import Dense
+from hvd_compress.ef21 import EF21
 from hvd_compress.feedback import ErrorFeedback
-from hvd_compress.parameters import Parameter, check_parameters, checked, flag, integer, nested, parameters_of
+from hvd_compress.parameters import (
+    Parameter,
+    check_parameters,
+    checked,
+    choice,
+    flag,
+    integer,
+    nested,
+    parameters_of,
+    real,
+)
 from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import codec_class, config_of, parse_config, reject_unknown
 
@@ -81,6 +92,11 @@ class BySize:
 @dataclass(frozen=True)
 class _Feedback:
     error_feedback: bool = flag(True, "add what was not sent to the next gradient (default: as published)")
+    feedback: str = choice("ef", ("ef", "ef21"), "how: add it, or send what changes")
+    eta: float = real(1.0, 0.0, 1.0, "ef21: weight of a new gradient in an average", low_open=True)
+
+
+_RULES = parameters_of(_Feedback).keys()
 
 
 def wrapper_parameters() -> dict[str, Parameter]:
@@ -91,8 +107,9 @@ def wrapper_parameters() -> dict[str, Parameter]:
 
 def wrapper_defaults(codec: Codec) -> dict[str, Any]:
     """Defaults of the parameters that `compose` takes beside those of `codec`."""
-    defaults = {name: declared.default for name, (_, declared) in parameters_of(BySize).items() if name != "codec"}
-    return {"error_feedback": codec.feedback in (Feedback.USUAL, Feedback.REQUIRED), **defaults}
+    declared = {**parameters_of(_Feedback), **parameters_of(BySize)}
+    defaults = {name: field.default for name, (_, field) in declared.items() if name != "codec"}
+    return {**defaults, "error_feedback": codec.feedback in (Feedback.USUAL, Feedback.REQUIRED)}
 
 
 def compose(name: str, **parameters: Any) -> BySize:
@@ -103,8 +120,8 @@ def compose(name: str, **parameters: Any) -> BySize:
     name : str
         A registered codec.
     **parameters
-        The codec's own, and `error_feedback` (default: as the codec was published), `min_elements`, `min_ndim` (as
-        for `BySize`).
+        The codec's own, and `error_feedback` (default: as the codec was published), `feedback` ("ef"; "ef21" implies
+        it) with `eta` (as for `EF21`), `min_elements`, `min_ndim` (as for `BySize`).
 
     Raises
     ------
@@ -121,20 +138,32 @@ def compose(name: str, **parameters: Any) -> BySize:
     Traceback (most recent call last):
     ...
     TypeError: TopK: no parameter 'denisty' (got denisty=0.1); allowed: density, value_dtype, index_codec, scope, \
-rebudget_steps, error_feedback, min_elements, min_ndim
+rebudget_steps, error_feedback, feedback, eta, min_elements, min_ndim
     """
     cls = codec_class(name)
     own, wrappers = parameters_of(cls), wrapper_parameters()
     reject_unknown(cls.__name__, parameters, {**own, **wrappers})
     codec: Codec = cls(**{key: value for key, value in parameters.items() if key in own})
-    chosen = wrapper_defaults(codec) | {key: value for key, value in parameters.items() if key in wrappers}
-    if checked(cls.__name__, "error_feedback", wrappers["error_feedback"], chosen.pop("error_feedback")):
-        codec = ErrorFeedback(codec)
-    elif codec.feedback is Feedback.REQUIRED:
-        raise ValueError(
-            f"{cls.__name__}: error_feedback must be true with {codec!r}, which shrinks every gradient without it"
-        )
-    return BySize(codec, **chosen)
+    given = {key: value for key, value in parameters.items() if key in wrappers}
+    rule = {key: checked(cls.__name__, key, wrappers[key], given.pop(key)) for key in _RULES & given.keys()}
+    sizes = {key: given.pop(key) for key in parameters_of(BySize).keys() & given.keys()}
+    return BySize(_fed_back(codec, rule), **sizes)
+
+
+def _fed_back(codec: Codec, chosen: Mapping[str, Any]) -> Codec:
+    """The codec with the feedback around it that was chosen, by what it was published with."""
+    usual, name = codec.feedback in (Feedback.USUAL, Feedback.REQUIRED), type(codec).__name__
+    rule, eta = chosen.get("feedback", "ef"), chosen.get("eta", 1.0)
+    wanted = chosen.get("error_feedback", usual or rule == "ef21")
+    if eta != 1.0 and rule != "ef21":
+        raise ValueError(f"{name}: eta must be 1 unless feedback is 'ef21', got {eta!r}")
+    if wanted:
+        return EF21(codec, eta=eta) if rule == "ef21" else ErrorFeedback(codec)
+    if rule == "ef21":
+        raise ValueError(f"{name}: error_feedback must be true with feedback='ef21', got false")
+    if codec.feedback is Feedback.REQUIRED:
+        raise ValueError(f"{name}: error_feedback must be true with {codec!r}, which shrinks every gradient without it")
+    return codec
 
 
 def compose_config(config: Mapping[str, Any] | str) -> BySize:

@@ -179,8 +179,12 @@ class Worker:
         start, before, (pending, slot) = perf_counter(), collective.wait_seconds, sent
         key, spec = pending.site.name, pending.spec
         try:
-            result, state = receive(ops, reduced, pending, slot.newest, collective, into)
-            session.update(slot, state)
+            held = slot.delivered if slot.flushing else None
+            result, state = receive(ops, reduced, pending, slot.newest if held is None else held, collective, into)
+            if held is None:
+                session.update(slot, state)
+            else:
+                self._keep(session, slot, state)
             looked_at = session.commits_late or slot.flushing
             finite = not looked_at or bool(ops.all_finite(result))
             session.received(session.commits_late and not finite)
@@ -225,7 +229,7 @@ class Worker:
         return slot
 
     def _keep(self, session: Session, slot: Slot, state: State) -> None:
-        """Take up a tensor's state after it was sent; what was to deliver all only if that arrives."""
+        """Take up a tensor's new state; that of an exchange which is to deliver all only if it arrives."""
         if slot.flushing:
             slot.delivered = state
         if not slot.flushing or session.commits_late:

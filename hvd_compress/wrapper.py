@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
+from hvd_compress.parameters import check_parameters
 from hvd_compress.payload import Payload, TensorSpec
 
-__all__ = ["Wrapper"]
+__all__ = ["FeedbackWrapper", "Wrapper"]
 
 
 class Wrapper(Codec):
@@ -84,3 +86,40 @@ class Wrapper(Codec):
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return self.inner.part_nbytes(spec)
+
+
+class FeedbackWrapper(Wrapper):
+    """A wrapper that keeps what its codec does not send, and decodes as it does."""
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        if self.inner.feedback is Feedback.REFUSED:
+            raise ValueError(
+                f"{type(self).__name__}: inner must be a codec that loses something and does not scale up what it "
+                f"sends, got {self.inner!r}"
+            )
+
+    @property
+    def feedback(self) -> Feedback:
+        return Feedback.REFUSED
+
+    @property
+    def unbiased(self) -> bool:
+        return False
+
+    def with_budget(self, budget: int) -> Codec:
+        return self._around(self.inner.with_budget(budget))
+
+    def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return self.inner.decode(ops, payload, spec, site)
+
+    def decode_into(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site, into: Array | None) -> Array:
+        return self.inner.decode_into(ops, payload, spec, site, into)
+
+    def add_decoded(self, ops: Kernels, total: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return self.inner.add_decoded(ops, total, payload, spec, site)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        return self.inner.combine(ops, payloads, spec, site, factor, into)

@@ -14,6 +14,7 @@ import pytest
 
 from hvd_compress import (
     DGC,
+    EF21,
     QSGD,
     Cast,
     Codec,
@@ -89,6 +90,9 @@ CODECS: list[Codec] = [
     ErrorFeedback(TopK(density=0.1, value_dtype="float16"), decay=0.5),
     ErrorFeedback(RandomK(density=0.1)),
     ErrorFeedback(Cast(dtype="bfloat16")),
+    EF21(TopK(density=0.1)),
+    EF21(RandomK(density=0.1), eta=0.25),
+    EF21(PowerSGD(rank=1), eta=0.5),
     PowerSGD(rank=2),
     PowerSGD(rank=3, warm_start=False, seed=1234),
     ErrorFeedback(PowerSGD(rank=1)),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from hvd_compress.cli.output import add_json_option, console, print_json
 from hvd_compress.codec import Codec
+from hvd_compress.codecs.none import Dense
 from hvd_compress.parameters import Parameter, parameters_of
-from hvd_compress.policy import BySize, wrapper_parameters
+from hvd_compress.policy import wrapper_defaults, wrapper_parameters
 from hvd_compress.registry import codec_class, codec_names
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ def _codec(cls: type[Codec]) -> dict[str, Any]:
 
 
 def _wrappers(classes: dict[str, type[Codec]]) -> list[dict[str, Any]]:
-    sizes = {name: declared.default for name, (_, declared) in parameters_of(BySize).items()}
     # Whether there is error feedback by default is the codec's choice.
+    defaults = {**wrapper_defaults(Dense()), "error_feedback": None}
     return [
         {
-            **_parameter(name, parameter, sizes.get(name)),
+            **_parameter(name, parameter, defaults[name]),
             "paper": classes[name].paper if name in classes else None,
         }
         for name, parameter in wrapper_parameters().items()

@@ -118,7 +118,9 @@ def decode_bytes(codec: Codec, data: bytes, spec: TensorSpec, site: Site, *, raw
         length, _ = codec.part_nbytes(spec)
         dtypes = _sum_dtype(ops, codec, spec, site), "float32"
         parts = zip((buffer[:length], buffer[length:]), dtypes, strict=True)
-        row = _Arrived(Payload(tuple(ops.from_bytes(part, dtype) for part, dtype in parts), NORMAL))
+        sums = tuple(ops.from_bytes(part, dtype) for part, dtype in parts)
+        # The state, in which what was sent would be missing, is of no interest.
+        row = _Arrived(Payload(sums, NORMAL, source=ops.zeros(spec.numel)))
     else:
         row = seal(ops, [buffer], tag, codec.fixed_size) if raw else buffer
     result, _ = receive(ops, reduced, Pending(codec, spec, site, row, tag), codec.init(ops, spec), _Alone())

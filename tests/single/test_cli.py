@@ -142,6 +142,8 @@ def test_list_tells_how_a_codec_with_default_parameters_behaves(listed: dict[str
 def test_list_has_the_wrappers_parameters_in_a_section_of_their_own(listed: dict[str, Any]) -> None:
     assert {p["name"]: p["default"] for p in listed["wrappers"]} == {
         "error_feedback": None,
+        "feedback": "ef",
+        "eta": 1.0,
         "min_elements": 1024,
         "min_ndim": 2,
     }

@@ -67,7 +67,7 @@ def test_numbers_of_other_types_become_plain_ones() -> None:
 def test_every_codec_module_is_imported_and_registers_one_codec() -> None:
     modules = [module.name for module in pkgutil.iter_modules(hvd_compress.codecs.__path__)]
     names = {module for module in modules if not module.startswith("_")}
-    assert names | {"error_feedback", "chunked"} == set(codec_names())
+    assert names | {"error_feedback", "ef21", "chunked"} == set(codec_names())
     for name in names:
         module = importlib.import_module(f"hvd_compress.codecs.{name}")
         assert [getattr(module, cls).name for cls in module.__all__] == [name]

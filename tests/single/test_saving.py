@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from hvd_compress import DGC, DenseMomentum, config_of
+from hvd_compress import DGC, EF21, Codec, DenseMomentum, ErrorFeedback, TopK, config_of
+from hvd_compress.codecs import PowerSGD
 from hvd_compress.torch.saving import tensors_for
 
 
@@ -55,3 +56,29 @@ def test_states_that_do_not_belong_here_are_refused(states: Any, message: str) -
     """F074."""
     with pytest.raises(ValueError, match=message):
         tensors_for(states, 1, 2)
+
+
+def saved_by(codec: Codec, rank: int, **state: torch.Tensor) -> dict[str, Any]:
+    """What one of two ranks saved of a tensor."""
+    tensor = {"step": 3, "codec": config_of(codec), "state": state}
+    return {"tensors": {"w": tensor}, "rank": rank, "world_size": 2}
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_what_is_equal_on_all_ranks_is_not_added_up(after: int) -> None:
+    """F074."""
+    basis = torch.arange(6.0).reshape(3, 2)
+    codec = ErrorFeedback(PowerSGD(rank=2))
+    states = [saved_by(codec, rank, basis=basis, residual=torch.full((12,), 1.0 + rank)) for rank in range(2)]
+    taken = [tensors_for(states, rank, after)["w"]["state"] for rank in range(after)]
+    assert all(torch.equal(state["basis"], basis) for state in taken)
+    torch.testing.assert_close(torch.stack([state["residual"] for state in taken]).mean(0), torch.full((12,), 1.5))
+
+
+def test_what_ranks_know_of_each_other_begins_anew_with_other_ranks() -> None:
+    """F074."""
+    known = [torch.full((12,), 1.0 + rank) for rank in range(2)]
+    states = [saved_by(EF21(TopK()), rank, known=known[rank], combined=sum(known) / 2) for rank in range(2)]
+    for rank in range(3):
+        assert not any(array.any() for array in tensors_for(states, rank, 3)["w"]["state"].values())
+    assert torch.equal(tensors_for(states, 1, 2)["w"]["state"]["known"], known[1])
