@@ -16,7 +16,7 @@ class Collective(Protocol):
         """Start gathering 1-D uint8 `buffer` from all ranks; return a handle. Its result: one buffer after another."""
 
     def allreduce(self, array: Array, name: str) -> Any:
-        """Start adding a 1-D uint8, int64 or float32 array over all ranks; return a handle. Its result: the sum."""
+        """Start adding a 1-D int32, int64 or float32 array over all ranks; return a handle. Its result: the sum."""
 
     def wait(self, handle: Any) -> Array:
         """Wait for a handle and return the result, which may be overwritten."""

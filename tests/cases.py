@@ -30,7 +30,7 @@ from hvd_compress import (
 )
 from hvd_compress.chunks import Chunked
 from hvd_compress.codec import Reduction, State
-from hvd_compress.codecs import PowerSGD
+from hvd_compress.codecs import PowerSGD, ScaleCom
 from hvd_compress.exchange import Pending
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops._numpy import NumpyOps
@@ -96,6 +96,8 @@ CODECS: list[Codec] = [
     PowerSGD(rank=2),
     PowerSGD(rank=3, warm_start=False, seed=1234),
     ErrorFeedback(PowerSGD(rank=1)),
+    ScaleCom(density=0.1),
+    ErrorFeedback(ScaleCom(density=0.3, index_codec="u16")),
     Chunked(ErrorFeedback(TopK(density=0.1)), size=1000),
     Chunked(RandomK(density=0.1), size=1000),
     Chunked(DenseMomentum(), size=1000),

@@ -8,5 +8,6 @@ from hvd_compress.codecs.none import Dense as Dense
 from hvd_compress.codecs.powersgd import PowerSGD as PowerSGD
 from hvd_compress.codecs.qsgd import QSGD as QSGD
 from hvd_compress.codecs.randomk import RandomK as RandomK
+from hvd_compress.codecs.scalecom import ScaleCom as ScaleCom
 from hvd_compress.codecs.topk import TopK as TopK
 from hvd_compress.codecs.topk_qsgd import TopKQSGD as TopKQSGD
