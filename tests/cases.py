@@ -30,7 +30,7 @@ from hvd_compress import (
 )
 from hvd_compress.chunks import Chunked
 from hvd_compress.codec import Reduction, State
-from hvd_compress.codecs import PowerSGD, ScaleCom
+from hvd_compress.codecs import ARCTopK, PowerSGD, ScaleCom
 from hvd_compress.exchange import Pending
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops._numpy import NumpyOps
@@ -93,6 +93,8 @@ CODECS: list[Codec] = [
     EF21(TopK(density=0.1)),
     EF21(RandomK(density=0.1), eta=0.25),
     EF21(PowerSGD(rank=1), eta=0.5),
+    ARCTopK(density=0.1, row_size=16, sketch_size=2),
+    ErrorFeedback(ARCTopK(density=0.3, row_size=9)),
     PowerSGD(rank=2),
     PowerSGD(rank=3, warm_start=False, seed=1234),
     ErrorFeedback(PowerSGD(rank=1)),

@@ -1,5 +1,6 @@
 """One module for each algorithm; importing this package registers them."""
 
+from hvd_compress.codecs.arctopk import ARCTopK as ARCTopK
 from hvd_compress.codecs.cast import Cast as Cast
 from hvd_compress.codecs.dgc import DGC as DGC
 from hvd_compress.codecs.jointsq import JointSQ as JointSQ
