@@ -97,8 +97,11 @@ class PowerSGD(Codec):
         return ops.flatten(ops.transpose(right))
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return self.decode_into(ops, payload, spec, site, None)
+
+    def decode_into(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site, into: Array | None) -> Array:
         right = ops.transpose(self._mean(ops, payload, spec, site))
-        return ops.flatten(ops.product(self._orthonormal(ops, payload, spec), right))
+        return ops.flatten(ops.product(self._orthonormal(ops, payload, spec), right, into))
 
     def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         sent = self.decode(ops, payload, spec, site) if payload.kept is None else payload.kept

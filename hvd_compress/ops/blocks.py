@@ -15,7 +15,7 @@ _ENTRIES = 1 << 17
 class Blocks(Kernels):
     """For NumPy's arrays; the bits of the bodies that it replaces, because all sums are exact."""
 
-    def product(self, x: Array, y: Array) -> Array:
+    def product(self, x: Array, y: Array, out: Array | None = None) -> Array:
         (rows, depth), columns = x.shape, y.shape[1]
         bits = self.factor_bits(depth)
         left, right = self.fixed_unit(x, bits), self.fixed_unit(y, bits)
@@ -26,7 +26,8 @@ class Blocks(Kernels):
                 part = slice(start, start + size)
                 total += self.fixed_point(x[:, part], left) @ self.fixed_point(y[part], right)
             return self._rounded(total, unit)
-        factor, result = self.fixed_point(y, right), np.empty((rows, columns), np.float32)
+        factor, room = self.fixed_point(y, right), np.empty(rows * columns, np.float32) if out is None else out
+        result = room.reshape(rows, columns)
         for start in range(0, rows, size):
             part = slice(start, start + size)
             result[part] = self._rounded(self.fixed_point(x[part], left) @ factor, unit)

@@ -25,10 +25,10 @@ _PARALLEL = 1e-8
 class Products(Rows):
     """Default bodies; overrides must return the same bits."""
 
-    def product(self, x: Array, y: Array) -> Array:
+    def product(self, x: Array, y: Array, out: Array | None = None) -> Array:
         """Matrix product of float32 `x` and `y`, float32; a factor with inf or NaN makes results that are not finite.
 
-        Numbers below 2**-100 may be taken for zero.
+        Numbers below 2**-100 may be taken for zero. May overwrite `out`, float32 of the result's size.
         """
         bits = self.factor_bits(self.shape(x)[1])
         left, right = self.fixed_unit(x, bits), self.fixed_unit(y, bits)

@@ -255,6 +255,9 @@ def test_products_have_the_same_bits_whatever_the_order_of_sums(backend: str, fa
         ops_of(backend).product(*(to_backend(backend, f) for f in (factors[0][:, order], factors[1][order])))
     )
     default = Kernels.product(ops_of("numpy"), *factors)
+    room = to_backend(backend, np.full(default.size, 7, np.float32))
+    in_place = ops_of(backend).product(*(to_backend(backend, factor) for factor in factors), room)
+    assert to_numpy(in_place).tobytes() == default.tobytes()
     assert ours.dtype == np.float32
     assert ours.tobytes() == turned.tobytes() == default.tobytes()
     exact = factors[0].astype(np.float64) @ factors[1]
