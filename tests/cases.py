@@ -28,9 +28,9 @@ from hvd_compress import (
     TopKQSGD,
     native,
 )
+from hvd_compress import codecs as catalogue
 from hvd_compress.chunks import Chunked
 from hvd_compress.codec import Reduction, State
-from hvd_compress.codecs import ARCTopK, PowerSGD, ScaleCom
 from hvd_compress.exchange import Pending
 from hvd_compress.ops import Kernels, ops_for
 from hvd_compress.ops._numpy import NumpyOps
@@ -92,14 +92,14 @@ CODECS: list[Codec] = [
     ErrorFeedback(Cast(dtype="bfloat16")),
     EF21(TopK(density=0.1)),
     EF21(RandomK(density=0.1), eta=0.25),
-    EF21(PowerSGD(rank=1), eta=0.5),
-    ARCTopK(density=0.1, row_size=16, sketch_size=2),
-    ErrorFeedback(ARCTopK(density=0.3, row_size=9)),
-    PowerSGD(rank=2),
-    PowerSGD(rank=3, warm_start=False, seed=1234),
-    ErrorFeedback(PowerSGD(rank=1)),
-    ScaleCom(density=0.1),
-    ErrorFeedback(ScaleCom(density=0.3, index_codec="u16")),
+    EF21(catalogue.PowerSGD(rank=1), eta=0.5),
+    *(
+        catalogue.ARCTopK(density=0.1, row_size=16, sketch_size=2),
+        ErrorFeedback(catalogue.ARCTopK(density=0.3, row_size=9)),
+    ),
+    *(catalogue.PowerSGD(rank=2), catalogue.PowerSGD(rank=3, warm_start=False, seed=1234)),
+    *(ErrorFeedback(catalogue.PowerSGD(rank=1)),),
+    *(catalogue.ScaleCom(density=0.1), ErrorFeedback(catalogue.ScaleCom(density=0.3, index_codec="u16"))),
     Chunked(ErrorFeedback(TopK(density=0.1)), size=1000),
     Chunked(RandomK(density=0.1), size=1000),
     Chunked(DenseMomentum(), size=1000),
