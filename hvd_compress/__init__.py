@@ -1,6 +1,7 @@
 """Real gradient compression for unmodified Horovod.
 
-The core needs NumPy only. ``hvd_compress.torch`` holds what goes into ``horovod.torch``.
+The core needs NumPy only. ``hvd_compress.torch`` holds what goes into ``horovod.torch``, ``hvd_compress.codecs`` all
+codecs, of which those that most programs use are here, too.
 """
 
 from hvd_compress.codec import Codec, CompressionError, Reduction

@@ -88,6 +88,11 @@ class Codec(ABC):
         return Feedback.OPTIONAL
 
     @property
+    def keeps_scale(self) -> bool:
+        """Whether results grow with the gradients; if not, the learning rate alone sets how far a step goes."""
+        return True
+
+    @property
     def companion(self) -> Codec | None:
         """The codec for tensors that are too small to compress; None for plain dense ones."""
         return None

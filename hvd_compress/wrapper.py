@@ -30,6 +30,10 @@ class Wrapper(Codec):
         return self.inner.fixed_size
 
     @property
+    def keeps_scale(self) -> bool:
+        return self.inner.keeps_scale
+
+    @property
     def companion(self) -> Codec | None:
         return self.inner.companion
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-CODECS = {
+from hvd_compress.parameters import parameters_of
+from hvd_compress.registry import codec_class, codec_names
+
+_CHOSEN = {
     "none": "none",
     "topk": "topk:density=0.1",
     "topk-model": "topk:density=0.1,scope=model,rebudget_steps=2",
@@ -26,4 +29,14 @@ CODECS = {
     "jointsq": "jointsq:bits_per_entry=1.0",
     "jointsq-model": "jointsq:bits_per_entry=1.0,scope=model,rebudget_steps=2",
 }
-"""One entry for each way a codec works; a guard asks that every registered codec has one."""
+
+
+def _usual(name: str) -> str:
+    """A codec as it comes; where it has a density, one at which some 50 steps show that it trains."""
+    return f"{name}:density=0.1" if "density" in parameters_of(codec_class(name)) else name
+
+
+_CODECS_CHOSEN = {config.partition(":")[0] for config in _CHOSEN.values()}
+_OTHERS = [name for name in codec_names() if not codec_class(name).wrapper and name not in _CODECS_CHOSEN]
+CODECS = _CHOSEN | {name: _usual(name) for name in _OTHERS}
+"""One entry for each way a codec works, and for each codec that no line above names."""

@@ -28,10 +28,18 @@ def codec_of(config: str) -> Codec:
     return compose_config(config).codec
 
 
+def keeps_state(config: str) -> bool:
+    """Return whether the codec that large tensors get keeps something between steps."""
+    return bool(codec_of(config).init(ops_for(torch.zeros(1)), SMALLEST))
+
+
+def learning_rate(config: str) -> float:
+    """Return a rate at which `network` learns."""
+    return 0.5 if codec_of(config).keeps_scale else 0.005
+
+
 every_codec = parameters(CODECS)
-stateful_codecs = parameters(
-    {name: config for name, config in CODECS.items() if codec_of(config).init(ops_for(torch.zeros(1)), SMALLEST)}
-)
+stateful_codecs = parameters({name: config for name, config in CODECS.items() if keeps_state(config)})
 feedback_codecs = parameters({name: c for name, c in CODECS.items() if isinstance(codec_of(c), ErrorFeedback)})
 
 without_advice = [

@@ -17,6 +17,7 @@ from tests.parallel.models import (
     compressor,
     every_codec,
     everything,
+    learning_rate,
     network,
     noise,
     parameters_of,
@@ -39,7 +40,7 @@ def test_training_works_and_its_second_run_is_identical(hvd: Any, rank: int, gat
     runs = []
     for _ in range(2):
         model = network()
-        losses = train(model, wrap(hvd, model, compressor(config), lr=0.5), rank, range(50))
+        losses = train(model, wrap(hvd, model, compressor(config), lr=learning_rate(config)), rank, range(50))
         assert_in_sync(gather, model)
         runs.append((parameters_of(model), losses))
     assert runs[0] == runs[1]
@@ -50,7 +51,7 @@ def test_training_works_and_its_second_run_is_identical(hvd: Any, rank: int, gat
 @every_codec
 def test_four_ranks_stay_equal(hvd: Any, rank: int, gather: Gather, config: str) -> None:
     model = network()
-    train(model, wrap(hvd, model, compressor(config), lr=0.5), rank, range(5))
+    train(model, wrap(hvd, model, compressor(config), lr=learning_rate(config)), rank, range(5))
     assert_in_sync(gather, model)
 
 

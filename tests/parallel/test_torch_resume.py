@@ -14,7 +14,9 @@ from tests.parallel.models import (
     Gather,
     Tensors,
     bits,
+    codec_of,
     compressor,
+    keeps_state,
     network,
     noise,
     parameters_of,
@@ -34,9 +36,12 @@ class Scenario(NamedTuple):
     growth_interval: int | None = None
 
 
-# These keep nothing between steps and draw nothing that depends on the step.
-FORGETFUL = {"none", "topk-plain", "cast-float16", "cast-bfloat16"}
-SCENARIOS = {name: Scenario(config) for name, config in CODECS.items() if name not in FORGETFUL} | {
+def remembers(config: str) -> bool:
+    """Whether a codec keeps something between steps, or draws something that depends on the step."""
+    return keeps_state(config) or hasattr(codec_of(config), "seed")
+
+
+SCENARIOS = {name: Scenario(config) for name, config in CODECS.items() if remembers(config)} | {
     "paces": Scenario("randomk:density=0.1", paces=(1, 2)),
     # The scale grows right after the tenth step, between saving and going on, and within both halves.
     "scaler": Scenario("topk:density=0.1", growth_interval=5),

@@ -1,8 +1,10 @@
-"""Wire bytes that must never change: the published payloads, and files of bytes for every codec."""
+"""Wire bytes that must never change: the published payloads, and the bytes of every case."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import zlib
 from pathlib import Path
 
@@ -13,9 +15,23 @@ from hvd_compress import Codec, RandomK, Reduction, Site, TensorSpec, TopK
 from hvd_compress.ops import Kernels
 from hvd_compress.wire import pack, row_nbytes, seal, tag_of
 from tests.cases import CODECS, SITE, backends, codecs, label, ops_of, to_backend, to_numpy
+from tests.single import codecs as tests_of_codecs
 
 G1 = np.array([0.5, -2, 0, 1.5, -0.1, 3], np.float32)
 GOLDEN = Path(__file__).parent.parent / "golden" / "wire.json"
+
+
+def golden_bytes() -> dict[str, str]:
+    """Hex of each case, by its label: from the file, and from ``WIRE`` of the codecs' own tests."""
+    found: dict[str, str] = json.loads(GOLDEN.read_text())
+    for module in pkgutil.iter_modules(tests_of_codecs.__path__, f"{tests_of_codecs.__name__}."):
+        own = getattr(importlib.import_module(module.name), "WIRE", {})
+        assert not found.keys() & own.keys()
+        found |= {case: wire.replace(" ", "") for case, wire in own.items()}
+    return found
+
+
+WIRE = golden_bytes()
 
 
 @backends
@@ -103,12 +119,11 @@ def wire_of_case(codec: Codec, ops: Kernels, backend: str) -> str:
 @backends
 @codecs
 def test_wire_bytes_are_those_of_the_first_version(backend: str, codec: Codec) -> None:
-    """A new case is added to the file by hand with the bytes that this test prints; an old one never changes."""
-    golden = json.loads(GOLDEN.read_text())
+    """A new case goes into ``WIRE`` of its codec's tests as this test prints it; an old one never changes."""
     wire = wire_of_case(codec, ops_of(backend), backend)
-    assert label(codec) in golden, f"add to {GOLDEN.name}: {json.dumps({label(codec): wire})}"
-    assert golden[label(codec)] == wire
+    assert label(codec) in WIRE, f"add to WIRE: {json.dumps({label(codec): wire})}"
+    assert WIRE[label(codec)] == wire
 
 
 def test_no_golden_bytes_without_a_case() -> None:
-    assert set(json.loads(GOLDEN.read_text())) == {label(codec) for codec in CODECS}
+    assert set(WIRE) == {label(codec) for codec in CODECS}
