@@ -27,6 +27,7 @@ from hvd_compress import (
     TopKQSGD,
     native,
 )
+from hvd_compress import codecs as catalogue
 from hvd_compress.chunks import Chunked
 from hvd_compress.codec import State
 from hvd_compress.ops import Kernels, ops_for
@@ -87,6 +88,7 @@ CODECS: list[Codec] = [
     Chunked(ErrorFeedback(TopK(density=0.1)), size=1000),
     Chunked(RandomK(density=0.1), size=1000),
     Chunked(DenseMomentum(), size=1000),
+    *(catalogue.EFSignSGD(), ErrorFeedback(catalogue.EFSignSGD())),
 ]
 
 
