@@ -89,6 +89,8 @@ CODECS: list[Codec] = [
     Chunked(RandomK(density=0.1), size=1000),
     Chunked(DenseMomentum(), size=1000),
     *(catalogue.EFSignSGD(), ErrorFeedback(catalogue.EFSignSGD())),
+    *(catalogue.SignSGD(), catalogue.SignSGD(momentum=0.9)),
+    *(catalogue.DenseSign(), catalogue.DenseSign(momentum=0.5)),
 ]
 
 

@@ -1,6 +1,7 @@
 """One module for each algorithm; importing this package registers them."""
 
 from hvd_compress.codecs.cast import Cast as Cast
+from hvd_compress.codecs.dense_sign import DenseSign as DenseSign
 from hvd_compress.codecs.dgc import DGC as DGC
 from hvd_compress.codecs.efsignsgd import EFSignSGD as EFSignSGD
 from hvd_compress.codecs.jointsq import JointSQ as JointSQ
@@ -8,5 +9,6 @@ from hvd_compress.codecs.momentum import DenseMomentum as DenseMomentum
 from hvd_compress.codecs.none import Dense as Dense
 from hvd_compress.codecs.qsgd import QSGD as QSGD
 from hvd_compress.codecs.randomk import RandomK as RandomK
+from hvd_compress.codecs.signsgd import SignSGD as SignSGD
 from hvd_compress.codecs.topk import TopK as TopK
 from hvd_compress.codecs.topk_qsgd import TopKQSGD as TopKQSGD
