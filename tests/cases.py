@@ -92,6 +92,7 @@ CODECS: list[Codec] = [
     *(catalogue.SignSGD(), catalogue.SignSGD(momentum=0.9)),
     *(catalogue.DenseSign(), catalogue.DenseSign(momentum=0.5)),
     *(catalogue.TernGrad(), catalogue.TernGrad(clip_sigma=2.5, packing="bits", seed=1234)),
+    *(catalogue.Natural(), ErrorFeedback(catalogue.Natural(seed=1234))),
 ]
 
 
