@@ -93,6 +93,7 @@ CODECS: list[Codec] = [
     *(catalogue.DenseSign(), catalogue.DenseSign(momentum=0.5)),
     *(catalogue.TernGrad(), catalogue.TernGrad(clip_sigma=2.5, packing="bits", seed=1234)),
     *(catalogue.Natural(), ErrorFeedback(catalogue.Natural(seed=1234))),
+    *(catalogue.Int8(), ErrorFeedback(catalogue.Int8(block_size=64, rounding="stochastic"))),
 ]
 
 

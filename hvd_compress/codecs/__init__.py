@@ -4,6 +4,7 @@ from hvd_compress.codecs.cast import Cast as Cast
 from hvd_compress.codecs.dense_sign import DenseSign as DenseSign
 from hvd_compress.codecs.dgc import DGC as DGC
 from hvd_compress.codecs.efsignsgd import EFSignSGD as EFSignSGD
+from hvd_compress.codecs.int8 import Int8 as Int8
 from hvd_compress.codecs.jointsq import JointSQ as JointSQ
 from hvd_compress.codecs.momentum import DenseMomentum as DenseMomentum
 from hvd_compress.codecs.natural import Natural as Natural
