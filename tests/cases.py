@@ -94,6 +94,7 @@ CODECS: list[Codec] = [
     *(catalogue.TernGrad(), catalogue.TernGrad(clip_sigma=2.5, packing="bits", seed=1234)),
     *(catalogue.Natural(), ErrorFeedback(catalogue.Natural(seed=1234))),
     *(catalogue.Int8(), ErrorFeedback(catalogue.Int8(block_size=64, rounding="stochastic"))),
+    *(ErrorFeedback(catalogue.OneBit()), catalogue.OneBit(bucket_size=50)),
 ]
 
 

@@ -9,6 +9,7 @@ from hvd_compress.codecs.jointsq import JointSQ as JointSQ
 from hvd_compress.codecs.momentum import DenseMomentum as DenseMomentum
 from hvd_compress.codecs.natural import Natural as Natural
 from hvd_compress.codecs.none import Dense as Dense
+from hvd_compress.codecs.onebit import OneBit as OneBit
 from hvd_compress.codecs.qsgd import QSGD as QSGD
 from hvd_compress.codecs.randomk import RandomK as RandomK
 from hvd_compress.codecs.signsgd import SignSGD as SignSGD
