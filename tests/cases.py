@@ -95,6 +95,8 @@ CODECS: list[Codec] = [
     *(catalogue.Natural(), ErrorFeedback(catalogue.Natural(seed=1234))),
     *(catalogue.Int8(), ErrorFeedback(catalogue.Int8(block_size=64, rounding="stochastic"))),
     *(ErrorFeedback(catalogue.OneBit()), catalogue.OneBit(bucket_size=50)),
+    *(catalogue.Threshold(), ErrorFeedback(catalogue.Threshold(threshold=0.5, density=0.2))),
+    *(ErrorFeedback(catalogue.Threshold(threshold=0.5, capped=False)),),
 ]
 
 

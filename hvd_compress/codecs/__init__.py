@@ -14,5 +14,6 @@ from hvd_compress.codecs.qsgd import QSGD as QSGD
 from hvd_compress.codecs.randomk import RandomK as RandomK
 from hvd_compress.codecs.signsgd import SignSGD as SignSGD
 from hvd_compress.codecs.terngrad import TernGrad as TernGrad
+from hvd_compress.codecs.threshold import Threshold as Threshold
 from hvd_compress.codecs.topk import TopK as TopK
 from hvd_compress.codecs.topk_qsgd import TopKQSGD as TopKQSGD
