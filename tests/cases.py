@@ -97,6 +97,8 @@ CODECS: list[Codec] = [
     *(ErrorFeedback(catalogue.OneBit()), catalogue.OneBit(bucket_size=50)),
     *(catalogue.Threshold(), ErrorFeedback(catalogue.Threshold(threshold=0.5, density=0.2))),
     *(ErrorFeedback(catalogue.Threshold(threshold=0.5, capped=False)),),
+    *(catalogue.SIDCo(density=0.1), ErrorFeedback(catalogue.SIDCo(density=0.1, model="gpareto"))),
+    *(catalogue.SIDCo(density=0.05, model="gamma", stages=2),),
 ]
 
 

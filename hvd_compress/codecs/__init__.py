@@ -12,6 +12,7 @@ from hvd_compress.codecs.none import Dense as Dense
 from hvd_compress.codecs.onebit import OneBit as OneBit
 from hvd_compress.codecs.qsgd import QSGD as QSGD
 from hvd_compress.codecs.randomk import RandomK as RandomK
+from hvd_compress.codecs.sidco import SIDCo as SIDCo
 from hvd_compress.codecs.signsgd import SignSGD as SignSGD
 from hvd_compress.codecs.terngrad import TernGrad as TernGrad
 from hvd_compress.codecs.threshold import Threshold as Threshold

@@ -135,6 +135,9 @@ class NumpyOps(Kernels):
     def sqrt(self, x: Array) -> Array:
         return np.sqrt(x)
 
+    def log(self, x: Array) -> Array:
+        return np.log(x)
+
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return np.right_shift(x, bits)
 

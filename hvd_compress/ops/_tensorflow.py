@@ -112,6 +112,9 @@ class TensorflowOps(GraphOps):
     def sqrt(self, x: Array) -> Array:
         return tf.sqrt(x)
 
+    def log(self, x: Array) -> Array:
+        return tf.math.log(x)
+
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return tf.bitwise.right_shift(x, _as(bits, x.dtype))
 

@@ -124,6 +124,9 @@ class TorchOps(Kernels):
     def sqrt(self, x: Array) -> Array:
         return x.sqrt()
 
+    def log(self, x: Array) -> Array:
+        return x.log()
+
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         return x >> bits
 

@@ -147,6 +147,10 @@ class ArrayOps(Control):
         """Square root."""
 
     @abstractmethod
+    def log(self, x: Array) -> Array:
+        """Natural logarithm. Its last bits differ between frameworks: nothing that is sent may depend on them."""
+
+    @abstractmethod
     def shift_right(self, x: Array, bits: Array | int) -> Array:
         """``x >> bits`` of non-negative integers."""
 
