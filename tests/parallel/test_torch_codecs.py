@@ -282,8 +282,9 @@ def test_grouped_gradients_reach_their_own_parameters(
     hvd: Any, rank: int, world: int, gather: Gather, config: str, groups: str
 ) -> None:
     """F065."""
-    # Five times apart, so that no codec's scaling (at most 4) can make one look like another.
-    values, keeps_scale = {f"p{i}": 5.0**i for i in range(7)}, codec_of(config).keeps_scale
+    # Eight times apart, so that no codec's scaling (at most 4) can make one look like another; powers of two, which all
+    # codecs send as they are; and none is below the threshold of the codec that has one.
+    values, keeps_scale = {f"p{i}": 8.0 ** (i - 2) for i in range(7)}, codec_of(config).keeps_scale
     model = Tensors({name: (40, 40) if i % 2 else (20,) for i, name in enumerate([*values, "unused"])})
     parameters = list(model.parameters())
     settings = {"two": 2, "listed": [parameters[:3], parameters[4:6]]}
