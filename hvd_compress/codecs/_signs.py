@@ -1,11 +1,13 @@
-"""Signs of entries, one bit each."""
+"""Signs of entries, one bit each, and the mean magnitude of the entries of each sign."""
 
 from __future__ import annotations
 
 from hvd_compress.codec import Array
+from hvd_compress.codecs._fit_rows import rows_of
+from hvd_compress.codecs._scales import read_scales, usable, wide_magnitudes
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["pack_signs", "signs_nbytes", "signs_of", "unpack_signs"]
+__all__ = ["class_means", "pack_means", "pack_signs", "signs_nbytes", "signs_of", "unpack_means", "unpack_signs"]
 
 _INFINITY = 0x7F800000
 
@@ -30,3 +32,34 @@ def signs_of(ops: Kernels, x: Array) -> Array:
     bits = ops.magnitude_bits(x)
     signs = ops.cast(bits > 0, "int64") * (1 - 2 * ops.negative(x))
     return ops.where(bits < _INFINITY, ops.cast(signs, "float32"), x)
+
+
+def class_means(ops: Kernels, x: Array, negative: Array, size: int) -> Array:
+    """Mean magnitudes of the entries >= 0 of each bucket of `size` entries, then of those below; float32.
+
+    0 stands for a class without entries, and for means that are too small.
+    """
+    return ops.concat([_means(ops, x, members, size) for members in (1 - negative, negative)])
+
+
+def _means(ops: Kernels, x: Array, members: Array, size: int) -> Array:
+    """Mean magnitude of each bucket's entries for which int64 `members` is 1."""
+    chosen = rows_of(ops, ops.where(members > 0, x, 0.0), size)[0].values
+    wide = ops.reshape(wide_magnitudes(ops, ops.flatten(chosen)), ops.shape(chosen))
+    count = ops.flatten(ops.sum(ops.cast(rows_of(ops, ops.float32(members), size)[0].values, "int64")))
+    means = ops.flatten(ops.ordered_sums(wide)) / ops.cast(ops.where(count > 0, count, 1), "float64")
+    return usable(ops, ops.float32(means))
+
+
+def pack_means(ops: Kernels, means: Array) -> Array:
+    """Bytes of `class_means`; the means of entries below zero are negative there."""
+    half = ops.shape(means)[0] // 2
+    # Zero minus, so that there is no negative zero.
+    return ops.to_bytes(ops.concat([means[:half], 0.0 - means[half:]]))
+
+
+def unpack_means(ops: Kernels, packed: Array) -> tuple[Array, Array]:
+    """Undo `pack_means`: mean magnitudes above and below zero; ``ValueError`` if they are damaged."""
+    half = ops.shape(packed)[0] // 2
+    below = -ops.from_bytes(packed[half:], "float32")
+    return read_scales(ops, packed[:half]), read_scales(ops, ops.to_bytes(below))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
-from hvd_compress.codecs._fit_rows import rows_of
-from hvd_compress.codecs._scales import flag_of_scales, read_scales, usable, wide_magnitudes
-from hvd_compress.codecs._signs import pack_signs, signs_nbytes, unpack_signs
+from hvd_compress.codecs._scales import flag_of_scales
+from hvd_compress.codecs._signs import class_means, pack_means, pack_signs, signs_nbytes, unpack_means, unpack_signs
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import integer
@@ -70,15 +69,13 @@ class OneBit(Codec):
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
         n, negative = ops.shape(x)[0], ops.negative(x)
-        means = [_class_means(ops, x, members, self._size(n)) for members in (1 - negative, negative)]
-        # Zero minus, so that there is no negative zero.
-        scales = ops.to_bytes(ops.concat([means[0], 0.0 - means[1]]))
-        return Payload((scales, pack_signs(ops, negative)), flag_of_scales(ops, ops.concat(means)), (n,)), state
+        means = class_means(ops, x, negative, self._size(n))
+        parts = pack_means(ops, means), pack_signs(ops, negative)
+        return Payload(parts, flag_of_scales(ops, means), (n,)), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        n, size, split = spec.numel, self._size(spec.numel), 4 * -(-spec.numel // self._size(spec.numel))
-        above = read_scales(ops, payload.parts[0][:split])
-        below = read_scales(ops, ops.to_bytes(-ops.from_bytes(payload.parts[0][split:], "float32")))
+        n, size = spec.numel, self._size(spec.numel)
+        above, below = unpack_means(ops, payload.parts[0])
         signs = unpack_signs(ops, payload.parts[1], n)
         return ops.where(signs > 0, -ops.spread(below, size, n), ops.spread(above, size, n))
 
@@ -87,12 +84,3 @@ class OneBit(Codec):
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return 8 * -(-spec.numel // self._size(spec.numel)), signs_nbytes(spec.numel)
-
-
-def _class_means(ops: Kernels, x: Array, members: Array, size: int) -> Array:
-    """Mean magnitude of each bucket's entries for which int64 `members` is 1, float32; 0 where there is none."""
-    chosen = rows_of(ops, ops.where(members > 0, x, 0.0), size)[0].values
-    wide = ops.reshape(wide_magnitudes(ops, ops.flatten(chosen)), ops.shape(chosen))
-    count = ops.flatten(ops.sum(ops.cast(rows_of(ops, ops.float32(members), size)[0].values, "int64")))
-    means = ops.flatten(ops.ordered_sums(wide)) / ops.cast(ops.where(count > 0, count, 1), "float64")
-    return usable(ops, ops.float32(means))
