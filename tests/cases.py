@@ -99,6 +99,7 @@ CODECS: list[Codec] = [
     *(ErrorFeedback(catalogue.Threshold(threshold=0.5, capped=False)),),
     *(catalogue.SIDCo(density=0.1), ErrorFeedback(catalogue.SIDCo(density=0.1, model="gpareto"))),
     *(catalogue.SIDCo(density=0.05, model="gamma", stages=2),),
+    *(catalogue.AdaQ(density=0.1), ErrorFeedback(catalogue.AdaQ(density=0.1))),
 ]
 
 

@@ -1,5 +1,6 @@
 """One module for each algorithm; importing this package registers them."""
 
+from hvd_compress.codecs.adaq import AdaQ as AdaQ
 from hvd_compress.codecs.cast import Cast as Cast
 from hvd_compress.codecs.dense_sign import DenseSign as DenseSign
 from hvd_compress.codecs.dgc import DGC as DGC
