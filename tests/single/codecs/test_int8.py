@@ -45,6 +45,16 @@ def test_the_levels_are_those_of_qsgd(rounding: str) -> None:
     np.testing.assert_array_equal(decoded(Int8(block_size=64, rounding=rounding), x), expected)
 
 
+@pytest.mark.parametrize(("kind", "arguments"), [("standard_normal", ()), ("standard_t", (3,))])
+def test_it_loses_a_tenth_at_most_of_what_256_quantiles_lose(kind: str, arguments: tuple[int, ...]) -> None:
+    """A code of 8 bits for each entry, and the mean of each quantile, as SketchML's quantile sketch has them."""
+    x = getattr(np.random.default_rng(0), kind)(*arguments, size=200_000).astype(np.float32)
+    own = np.digitize(x, np.quantile(x, np.linspace(0, 1, 257)[1:-1]))
+    means = np.bincount(own, weights=x) / np.bincount(own)
+    lost = [float(np.sum((arrived - x).astype(np.float64) ** 2)) for arrived in (decoded(Int8(), x), means[own])]
+    assert lost[0] < 0.1 * lost[1]
+
+
 @pytest.mark.parametrize("block_size", [63, 65537])
 def test_other_block_sizes_are_refused(block_size: int) -> None:
     with pytest.raises(ValueError, match=r"Int8: block_size must be an integer in \[64, 65536\], got"):
