@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_compress.codec import Array
-from hvd_compress.codecs._fit_rows import rows_of
+from hvd_compress.codecs._fit_rows import filled_rows
 from hvd_compress.codecs._scales import read_scales, usable, wide_magnitudes
 from hvd_compress.ops.kernels import Kernels
 
@@ -39,16 +39,15 @@ def class_means(ops: Kernels, x: Array, negative: Array, size: int) -> Array:
 
     0 stands for a class without entries, and for means that are too small.
     """
-    return ops.concat([_means(ops, x, members, size) for members in (1 - negative, negative)])
-
-
-def _means(ops: Kernels, x: Array, members: Array, size: int) -> Array:
-    """Mean magnitude of each bucket's entries for which int64 `members` is 1."""
-    chosen = rows_of(ops, ops.where(members > 0, x, 0.0), size)[0].values
-    wide = ops.reshape(wide_magnitudes(ops, ops.flatten(chosen)), ops.shape(chosen))
-    count = ops.flatten(ops.sum(ops.cast(rows_of(ops, ops.float32(members), size)[0].values, "int64")))
-    means = ops.flatten(ops.ordered_sums(wide)) / ops.cast(ops.where(count > 0, count, 1), "float64")
-    return usable(ops, ops.float32(means))
+    below = ops.sum(filled_rows(ops, negative, size))
+    starts = ops.arange(ops.shape(below)[0]) * size
+    above = ops.clip(ops.shape(x)[0] - starts, 0, size) - below
+    means = []
+    for members, count in ((1 - negative, above), (negative, below)):
+        wide = filled_rows(ops, wide_magnitudes(ops, ops.where(members > 0, x, 0.0)), size)
+        sums = ops.flatten(ops.ordered_sums(wide))
+        means.append(usable(ops, ops.float32(sums / ops.cast(ops.where(count > 0, count, 1), "float64"))))
+    return ops.concat(means)
 
 
 def pack_means(ops: Kernels, means: Array) -> Array:

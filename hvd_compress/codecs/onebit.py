@@ -77,7 +77,9 @@ class OneBit(Codec):
         n, size = spec.numel, self._size(spec.numel)
         above, below = unpack_means(ops, payload.parts[0])
         signs = unpack_signs(ops, payload.parts[1], n)
-        return ops.where(signs > 0, -ops.spread(below, size, n), ops.spread(above, size, n))
+        if size < n:
+            above, below = ops.spread(above, size, n), ops.spread(below, size, n)
+        return ops.where(signs > 0, -below, above)
 
     def _size(self, n: int) -> int:
         return min(self.bucket_size or n, n) or 1

@@ -27,7 +27,8 @@ class SIDCo(Sparsifier):
 
     The estimate saves sorting and is often wrong, so it only narrows the search here: it is lowered until at least k
     entries pass, and of these the k largest are sent. So what is sent is what top-k sends, bit for bit, and sizes are
-    fixed. On a GPU, where a look at the count would have to be waited for, all entries are searched.
+    fixed. On a GPU, where a look at the count would have to be waited for, all entries are searched. Top-k's own search
+    begins with a threshold from a sample, which takes less time than to fit a distribution.
 
     References
     ----------

@@ -91,7 +91,7 @@ class TernGrad(Codec):
             symbols = ops.unpack_bits(packed, 2, spec.numel)
             ops.require(ops.all(symbols <= 2), "payload: a symbol is above 2")
             negative, levels = ops.shift_right(symbols, 1), ops.cast(symbols > 0, "int64")
-        return ops.float32(levels * (1 - 2 * negative)) * ops.spread(scale, max(1, spec.numel), spec.numel)
+        return ops.float32(levels * (1 - 2 * negative)) * scale
 
     def _clipped(self, ops: Kernels, x: Array) -> Array:
         if self.clip_sigma is None:
