@@ -23,7 +23,7 @@ METHODS = {
     "jointsq": "jointsq:bits_per_entry=0.32",
     "dgc": "dgc:density=0.001",
 }
-"""Each codec with a usual setting, beside Horovod's own `dense` and `fp16`."""
+"""What is measured by default: codecs with a usual setting, beside Horovod's own `dense` and `fp16`."""
 
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 ROWS_FILE = "rows.json"

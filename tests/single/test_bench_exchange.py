@@ -56,9 +56,9 @@ def test_resnet50_has_its_parameters() -> None:
     assert sum(len(shape) == 4 for shape in named.values()) == 53
 
 
-def test_every_codec_is_measured() -> None:
-    measured = {config.partition(":")[0] for config in METHODS.values()}
-    assert measured >= {name for name in codec_names() if not codec_class(name).wrapper}
+def test_every_codec_can_be_measured(out: str) -> None:
+    names = [name for name in codec_names() if not codec_class(name).wrapper]
+    assert parse([f"--methods={','.join(names)}", out], job=False).methods == names
 
 
 def test_arguments_are_lists(out: str) -> None:
