@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Reduction, State
-from hvd_compress.codecs._scales import flag_of_scales, read_scales, usable
+from hvd_compress.codecs._scales import flag_of_scales, read_scales, rounded, usable
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, integer
@@ -69,7 +69,7 @@ class Int8(Codec):
         x = ops.float32(x)
         scales = usable(ops, ops.bucket_maxima(x, self.block_size))
         key = None if self.rounding == "nearest" else generator_key(self.seed, site, ROUNDING)
-        negative, levels = ops.round_to_levels(x, scales, self.block_size, _LEVELS, key)
+        negative, levels = rounded(ops, x, scales, self.block_size, _LEVELS, key)
         codes = ops.cast(ops.bit_and(levels * (1 - 2 * negative), 0xFF), "uint8")
         return Payload((ops.to_bytes(scales), codes), flag_of_scales(ops, scales), (ops.shape(x)[0],)), state
 

@@ -7,7 +7,7 @@ from math import inf
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.codecs._packing import pack_levels, packed_nbytes, unpack_levels
-from hvd_compress.codecs._scales import flag_of_scales, read_scales, usable, wide_magnitudes
+from hvd_compress.codecs._scales import flag_of_scales, read_scales, rounded, usable, wide_magnitudes
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, integer, real
@@ -76,7 +76,7 @@ class TernGrad(Codec):
         n = ops.shape(x)[0]
         scale = usable(ops, ops.bucket_maxima(x, max(1, n)))
         key = generator_key(self.seed, site, ROUNDING)
-        negative, levels = ops.round_to_levels(x, scale, max(1, n), 1, key)
+        negative, levels = rounded(ops, x, scale, max(1, n), 1, key)
         if self.packing == "radix":
             symbols = pack_levels(ops, negative, levels, 1, "radix")
         else:
