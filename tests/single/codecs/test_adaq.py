@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hvd_compress import TensorSpec, TopKQSGD
+from hvd_compress import Codec, JointSQ, TensorSpec, TopKQSGD
 from hvd_compress.codecs import AdaQ, OneBit
 from hvd_compress.fitting import fitted
-from tests.cases import backends
+from tests.cases import backends, label
 from tests.single.codecs.payloads import decoded, decoded_after, wire
 
 WIRE = {
@@ -40,12 +40,15 @@ def test_kept_entries_arrive_as_the_mean_of_their_sign() -> None:
     assert decoded(AdaQ(density=2 / 6), np.abs(x)).tolist() == [8.5, 8.5, 0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("other", [TopKQSGD(bits=2, grid="fitted", bucket_size=0), JointSQ()], ids=label)
 @pytest.mark.parametrize(("kind", "better"), [("standard_normal", True), ("laplace", True), ("standard_cauchy", False)])
-def test_at_equal_bytes_it_loses_less_than_codes_of_two_bits_where_tails_are_light(kind: str, better: bool) -> None:
+def test_at_equal_bytes_it_loses_less_than_wider_codes_where_tails_are_light(
+    kind: str, better: bool, other: Codec
+) -> None:
     x = getattr(np.random.default_rng(0), kind)(size=50_000).astype(np.float32)
     spec, errors = TensorSpec(x.shape, "float32"), []
-    for codec in (AdaQ(), TopKQSGD(bits=2, grid="fitted", bucket_size=0)):
-        (chosen,) = fitted(codec, spec, 2000, ["density"])
+    for codec in (AdaQ(), other):
+        (chosen,) = fitted(codec, spec, 2000, codec.knobs[:1])
         errors.append(float(np.sum((decoded(chosen, x) - x).astype(np.float64) ** 2)))
     assert (errors[0] < errors[1]) is better
 
