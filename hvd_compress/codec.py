@@ -206,6 +206,10 @@ class Codec(ABC):
         """What the state holds of gradients that were not sent yet, float32 of shape (n,); None if it holds nothing."""
         return None
 
+    def keeps_own(self, ops: Kernels, state: State) -> bool:
+        """Whether a state is this rank's own, rather than what follows from results, which all ranks have."""
+        return self.unsent(ops, state) is not None
+
     def holding(self, ops: Kernels, state: State, unsent: Array) -> State | None:
         """Return the state from `init` with that put into it; None if it has no place for it."""
         return None

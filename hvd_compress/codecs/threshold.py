@@ -37,8 +37,8 @@ class Threshold(LargestSparsifier):
     Parameters
     ----------
     threshold : float
-        Smallest magnitude that is sent, > 0, as float32. It must suit the gradients: with error feedback an entry waits
-        until its sum has grown so large.
+        Smallest magnitude that is sent, > 0, as float32. It must suit the gradients, under a loss scaler the scaled
+        ones: with error feedback an entry waits until its sum has grown so large.
     density : float
         Largest fraction of entries sent, in (0, 1].
     capped : bool

@@ -13,7 +13,7 @@ from hvd_compress.ops import ops_for
 from hvd_compress.payload import TensorSpec
 from hvd_compress.registry import codec_from_config
 from hvd_compress.torch.compressor import Compressor
-from hvd_compress.torch.saving import holds_back
+from hvd_compress.torch.saving import is_own
 
 __all__ = ["CompressorHandler", "register"]
 
@@ -21,9 +21,9 @@ __all__ = ["CompressorHandler", "register"]
 class CompressorHandler(StateHandler):  # type: ignore[misc]
     """What Horovod asks of a part of an elastic state.
 
-    Every worker keeps what it has not sent itself. A new worker begins with nothing unsent; what a lost worker had not
-    sent is lost with it. All else is as rank 0 has it: steps, by which all ranks draw the same numbers, changes by
-    ``reconfigure``, shares of a budget, momentum that is applied after the reduction.
+    Every worker keeps what it has not sent, and momentum of its own. A new worker begins with none of it; what a lost
+    worker had is lost with it. All else is as rank 0 has it: steps, by which all ranks draw the same numbers, changes
+    by ``reconfigure``, shares of a budget, momentum that is applied after the reduction.
     """
 
     def __init__(self, compressor: Compressor) -> None:
@@ -49,7 +49,7 @@ class CompressorHandler(StateHandler):  # type: ignore[misc]
 
 def _told(saved: Mapping[str, Any]) -> dict[str, Any]:
     """What a rank tells the others of a tensor: its state only where that holds nothing of the rank's own."""
-    state = None if holds_back(saved) else {name: array.cpu() for name, array in saved["state"].items()}
+    state = None if is_own(saved) else {name: array.cpu() for name, array in saved["state"].items()}
     return {**saved, "state": state}
 
 

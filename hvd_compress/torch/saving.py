@@ -8,7 +8,7 @@ from typing import Any
 from hvd_compress.ops import ops_for
 from hvd_compress.registry import codec_from_config
 
-__all__ = ["holds_back", "tensors_for"]
+__all__ = ["is_own", "tensors_for"]
 
 
 def tensors_for(saved: Any, rank: int, world_size: int) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def tensors_for(saved: Any, rank: int, world_size: int) -> dict[str, Any]:
 def _share(key: str, by_rank: Sequence[Mapping[str, Any]], rank: int, world_size: int) -> dict[str, Any]:
     """The sum of every world_size-th rank's state, weighted for an average over as many."""
     first = by_rank[0][key]
-    if not holds_back(first):
+    if not is_own(first):
         # Equal on all ranks.
         return dict(first)
     mine = [tensors[key]["state"] for tensors in by_rank[rank::world_size]]
@@ -58,8 +58,8 @@ def _share(key: str, by_rank: Sequence[Mapping[str, Any]], rank: int, world_size
     return {**first, "state": state}
 
 
-def holds_back(saved: Mapping[str, Any]) -> bool:
-    """Whether a tensor's saved state has what only its rank knows of: gradients that were not sent yet."""
+def is_own(saved: Mapping[str, Any]) -> bool:
+    """Whether a tensor's saved state has what only its rank knows of, such as gradients that were not sent yet."""
     state = saved["state"]
     codec = codec_from_config(saved["codec"]).at_step(saved["step"])
-    return bool(state) and codec.unsent(ops_for(next(iter(state.values()))), state) is not None
+    return bool(state) and codec.keeps_own(ops_for(next(iter(state.values()))), state)

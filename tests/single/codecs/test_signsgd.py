@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import ErrorFeedback, Site, TensorSpec
+from hvd_compress.chunks import Chunked
 from hvd_compress.codec import CompressionError
 from hvd_compress.codecs import DenseSign, SignSGD
 from hvd_compress.exchange import receive, send
@@ -115,6 +116,13 @@ def test_momentum_belongs_to_the_codec_or_to_the_optimizer() -> None:
     assert SignSGD(momentum=0.5).companion.has_momentum
     with pytest.raises(ValueError, match="momentum"):
         policy_of({"rules": [{"name": "w", "codec": "signsgd:momentum=0.9"}], "default": "none"})
+
+
+def test_momentum_before_the_vote_is_each_ranks_own_and_after_a_reduction_that_of_all() -> None:
+    ops, spec = ops_of("numpy"), TensorSpec((30,), "float32")
+    for codec, own in ((SignSGD(momentum=0.9), True), (SignSGD(), False), (DenseSign(momentum=0.9), False)):
+        for wrapped in (codec, Chunked(codec, size=20)):
+            assert wrapped.keeps_own(ops, wrapped.init(ops, spec)) is own
 
 
 def test_error_feedback_is_refused() -> None:
