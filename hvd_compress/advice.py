@@ -1,4 +1,4 @@
-"""What users should know before they train: a line in the log, warnings, once, and a combination that is refused."""
+"""What users should know before they train: a line in the log, warnings, once, and combinations that are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_compress.codecs.none import Dense
 from hvd_compress.payload import TensorSpec
 from hvd_compress.wire import row_nbytes
 
-__all__ = ["Advice", "refuse_momentum_twice", "refuse_reduction", "say_if_idle"]
+__all__ = ["Advice", "refuse_loss_scaler", "refuse_momentum_twice", "refuse_reduction", "say_if_idle"]
 
 
 class Advice:
@@ -61,6 +61,12 @@ def refuse_momentum_twice(codec: Codec, settings: Mapping[str, Any]) -> None:
                 f"{type(codec).__name__} applies momentum itself: set momentum=0 in the optimizer, which has "
                 f"{name}={settings[name]}, and nesterov where the codec is made; for optimizers such as Adam use topk"
             )
+
+
+def refuse_loss_scaler(codec: Codec) -> None:
+    """Raise ``ValueError`` if a loss scaler would divide results that do not grow with the loss."""
+    if not codec.keeps_scale:
+        raise ValueError(f"a loss scaler would divide the signs that {type(codec).__name__} gives: train without one")
 
 
 def refuse_reduction(horovod: Any, op: Any) -> None:

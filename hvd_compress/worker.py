@@ -8,7 +8,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import NamedTuple
 
-from hvd_compress.advice import Advice
+from hvd_compress.advice import Advice, refuse_loss_scaler
 from hvd_compress.change import follow
 from hvd_compress.codec import Array, State
 from hvd_compress.codecs.none import Dense
@@ -218,6 +218,8 @@ class Worker:
             return slot
         self._timeline = Timeline.from_environment(collective.rank)
         codec = policy.for_tensor(name, spec)
+        if session.commits_late:
+            refuse_loss_scaler(codec)
         self._advice.on(codec, spec, key, collective.rank, collective.world_size)
         # Where codecs follow each other, the saved state may be of the one before.
         saved = session.saved_codec(key, always=policy is not self.policy)

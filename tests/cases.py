@@ -103,6 +103,18 @@ CODECS: list[Codec] = [
     Chunked(ErrorFeedback(TopK(density=0.1)), size=1000),
     Chunked(RandomK(density=0.1), size=1000),
     Chunked(DenseMomentum(), size=1000),
+    *(catalogue.EFSignSGD(), ErrorFeedback(catalogue.EFSignSGD())),
+    *(catalogue.SignSGD(), catalogue.SignSGD(momentum=0.9)),
+    *(catalogue.DenseSign(), catalogue.DenseSign(momentum=0.5)),
+    *(catalogue.TernGrad(), catalogue.TernGrad(clip_sigma=2.5, packing="bits", seed=1234)),
+    *(catalogue.Natural(), ErrorFeedback(catalogue.Natural(seed=1234))),
+    *(catalogue.Int8(), ErrorFeedback(catalogue.Int8(block_size=64, rounding="stochastic"))),
+    *(ErrorFeedback(catalogue.OneBit()), catalogue.OneBit(bucket_size=50)),
+    *(catalogue.Threshold(), ErrorFeedback(catalogue.Threshold(threshold=0.5, density=0.2))),
+    *(ErrorFeedback(catalogue.Threshold(threshold=0.5, capped=False)),),
+    *(catalogue.SIDCo(density=0.1), ErrorFeedback(catalogue.SIDCo(density=0.1, model="gpareto"))),
+    *(catalogue.SIDCo(density=0.05, model="gamma", stages=2),),
+    *(catalogue.AdaQ(density=0.1), ErrorFeedback(catalogue.AdaQ(density=0.1))),
 ]
 
 

@@ -50,7 +50,7 @@ WARM_UP = 500
 
 
 class Configs:
-    """Random configs of every registered codec that leaves momentum to the optimizer.
+    """Random configs of every registered codec that leaves momentum to the optimizer and goes with a loss scaler.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ class Configs:
     def __init__(self, random: Random) -> None:
         self._random = random
         self.drawn: set[str] = set()
-        classes = {name: codec_class(name) for name in codec_names()}
-        self._names = [name for name, cls in classes.items() if not cls.wrapper and not cls().has_momentum]
+        codecs = {name: codec_class(name)() for name in codec_names() if not codec_class(name).wrapper}
+        self._names = [name for name, codec in codecs.items() if codec.keeps_scale and not codec.has_momentum]
 
     def draw(self) -> dict[str, Any]:
         """Return one config for all tensors, or one for some and one for the others."""

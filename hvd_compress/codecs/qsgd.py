@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.codecs._packing import PACKINGS, pack_levels, packed_nbytes, unpack_levels
+from hvd_compress.codecs._scales import flag_of_scales, read_scales, usable
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import check_parameters, choice, integer
-from hvd_compress.payload import EMPTY, NONFINITE, NORMAL, Payload, TensorSpec
+from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["QSGD"]
-
-_TINY = 2.0**-100
 
 
 @register("qsgd")
@@ -127,9 +126,7 @@ class QSGD(Codec):
         else:
             negative, levels = ops.round_to_levels(x, scales, size, self.s, key, positions)
             codes = pack_levels(ops, negative, levels, self.s, self.packing)
-        flag = ops.where(ops.all(ops.equal(scales, 0.0)), EMPTY, NORMAL)
-        flag = ops.where(ops.all_finite(scales), flag, NONFINITE)
-        return (ops.to_bytes(scales), codes), flag
+        return (ops.to_bytes(scales), codes), flag_of_scales(ops, scales)
 
     def restore(self, ops: Kernels, parts: tuple[Array, ...], n: int) -> Array:
         """Undo `quantise`; ``ValueError`` if the sections are damaged."""
@@ -143,10 +140,7 @@ class QSGD(Codec):
 
     def _units(self, ops: Kernels, parts: tuple[Array, ...]) -> Array:
         """What one level of each bucket is worth."""
-        scales = ops.from_bytes(parts[0], "float32")
-        ops.require(ops.all_finite(scales), "payload: a scale is not finite")
-        ops.require(ops.all(scales >= 0), "payload: a scale is negative")
-        return ops.divide(scales, self.s)
+        return ops.divide(read_scales(ops, parts[0]), self.s)
 
     def _buckets(self, n: int) -> tuple[int, int]:
         size = self.bucket_size or max(1, n)
@@ -160,7 +154,7 @@ class QSGD(Codec):
             filled = ops.concat([x, ops.zeros(-ops.shape(x)[0] % size)])
             wide = ops.cast(ops.reshape(filled, (-1, size)), "float64")
             norms = ops.float32(ops.sqrt(ops.sum(wide * wide)))
-        return ops.where(norms < _TINY, ops.zeros(1), norms)
+        return usable(ops, norms)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return self.section_nbytes(spec.numel)

@@ -62,7 +62,8 @@ class TorchOps(Kernels):
         return x.to(getattr(torch, dtype))
 
     def to_bytes(self, x: Array) -> Array:
-        return x.contiguous().view(torch.uint8)
+        # Of an array of NumPy's without entries the strides are zero, and torch has no view of that.
+        return x.contiguous().view(torch.uint8) if x.numel() else self.zeros(0, "uint8")
 
     def from_bytes(self, x: Array, dtype: str) -> Array:
         target: torch.dtype = getattr(torch, dtype)

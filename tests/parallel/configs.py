@@ -28,6 +28,8 @@ _CHOSEN = {
     "topk-qsgd": "topk_qsgd:density=0.1",
     "dgc": "dgc:density=0.1,momentum=0.5",
     "dgc-warmup": "dgc:density=0.1,momentum=0.5,nesterov=true,warmup_steps=4",
+    "signsgd": "signsgd",
+    "signum": "signsgd:momentum=0.9",
     "jointsq": "jointsq:bits_per_entry=1.0",
     "jointsq-model": "jointsq:bits_per_entry=1.0,scope=model,rebudget_steps=2",
 }

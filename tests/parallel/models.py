@@ -40,6 +40,7 @@ def learning_rate(config: str) -> float:
 
 every_codec = parameters(CODECS)
 stateful_codecs = parameters({name: config for name, config in CODECS.items() if keeps_state(config)})
+scaled_codecs = parameters({n: c for n, c in CODECS.items() if keeps_state(c) and codec_of(c).keeps_scale})
 feedback_codecs = parameters({name: c for name, c in CODECS.items() if isinstance(codec_of(c), ErrorFeedback)})
 
 without_advice = [

@@ -21,6 +21,7 @@ from tests.parallel.models import (
     network,
     noise,
     parameters_of,
+    scaled_codecs,
     stateful_codecs,
     states,
     without_advice,
@@ -124,7 +125,7 @@ def unselected(config: str, step: int) -> int:
     return next(entry for entry in range(1600) if entry not in payload.kept.tolist())
 
 
-@stateful_codecs
+@scaled_codecs
 @pytest.mark.parametrize("where", ["large", "small"])
 def test_with_a_scaler_a_skipped_step_leaves_every_residual_alone(
     hvd: Any, rank: int, gather: Gather, config: str, where: str
@@ -169,7 +170,7 @@ def test_training_goes_on_as_if_the_skipped_step_had_never_been(
     assert runs[0] == runs[1]
 
 
-@stateful_codecs
+@scaled_codecs
 def test_residuals_follow_a_growing_loss_scale(hvd: Any, rank: int, gather: Gather, config: str) -> None:
     runs = []
     for interval in (2, 1000):

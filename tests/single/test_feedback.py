@@ -72,7 +72,8 @@ def test_a_step_without_gradient_delivers_what_was_kept(codec: ErrorFeedback) ->
     site = SITE._replace(step=8)
     payload, after = concluded(codec, ops, *codec.encode(ops, np.zeros_like(gradient), state, site), spec, site)
     delivered = codec.decode(ops, payload, spec, site)
-    assert np.abs(delivered).max() > 0
+    # What stays below a threshold can wait for ever.
+    assert np.abs(delivered).max() > 0 or np.abs(kept).max() < getattr(codec.inner, "threshold", 0)
     np.testing.assert_allclose(delivered + after["residual"], codec.decay * kept, rtol=1e-6)
 
 

@@ -9,28 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hvd_compress import QSGD, ErrorFeedback, Site, TensorSpec, TopKQSGD
+from hvd_compress import QSGD, ErrorFeedback, TensorSpec, TopKQSGD
 from hvd_compress.codecs._packing import PACKINGS, pack_levels, packed_nbytes, unpack_levels
 from hvd_compress.wire import pack, unpack
-from tests.cases import backends, ops_of, to_backend, to_numpy
-
-SITE = Site("fc.weight", step=7)
-X = np.array([0.1, -0.2, 0.3, -0.4, 0.5, -0.6, 0.7, -0.8], np.float32)
-
-
-def wire(codec: Any, x: np.ndarray[Any, Any], backend: str = "numpy") -> str:
-    """Hex of a payload."""
-    ops = ops_of(backend)
-    return to_numpy(pack(ops, codec.encode(ops, to_backend(backend, x), {}, SITE)[0])).tobytes().hex()
-
-
-def decoded(codec: Any, x: np.ndarray[Any, Any], site: Site = SITE) -> np.ndarray[Any, Any]:
-    """What arrives."""
-    ops = ops_of("numpy")
-    result: np.ndarray[Any, Any] = codec.decode(
-        ops, codec.encode(ops, x, {}, site)[0], TensorSpec(x.shape, "float32"), site
-    )
-    return result
+from tests.cases import backends, ops_of
+from tests.single.codecs.payloads import SITE, X, decoded, decoded_after, wire
 
 
 @backends
@@ -192,12 +175,8 @@ def test_kept_entries_are_rounded_by_their_place_in_the_tensor() -> None:
     ],
 )
 def test_payloads_that_cannot_be_ours_are_refused(codec: QSGD, change: dict[int, int], message: str) -> None:
-    ops, spec = ops_of("numpy"), TensorSpec((8,), "float32")
-    packed = pack(ops, codec.encode(ops, X, {}, SITE)[0])
-    for position, value in change.items():
-        packed[position] = value
     with pytest.raises(ValueError, match=message):
-        codec.decode(ops, unpack(ops, packed, codec, spec), spec, SITE)
+        decoded_after(codec, change)
 
 
 def test_elias_payloads_of_another_length_are_refused() -> None:
