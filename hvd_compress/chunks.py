@@ -113,10 +113,6 @@ class Chunked(Wrapper):
         held = [piece for piece in pieces if piece is not None]
         return ops.concat(held) if held else None
 
-    def keeps_own(self, ops: Kernels, state: State) -> bool:
-        piece = _of_piece(state, 0)
-        return bool(piece) and self.inner.keeps_own(ops, piece)
-
     def holding(self, ops: Kernels, state: State, unsent: Array) -> State | None:
         new: dict[str, Array] = {}
         for number, piece, _ in self._pieces(ops.shape(unsent)[0], "float32"):

@@ -109,7 +109,7 @@ class Worker:
             site = Site(key, session.step, collective.rank, collective.world_size)
             room = session.room(slot)
             reduced, pending, state = send(slot.current, ops, gradient, slot.state, site, collective, room)
-            self._keep(session, slot, state)
+            self._keep(session, slot, state, slot.flushing)
             session.sharing.count(key, pending.magnitudes)
             if isinstance(pending.handle, Relay):
                 self.under_way.add(key, pending.handle, collective)
@@ -181,10 +181,7 @@ class Worker:
         try:
             held = slot.delivered if slot.flushing else None
             result, state = receive(ops, reduced, pending, slot.newest if held is None else held, collective, into)
-            if held is None:
-                session.update(slot, state)
-            else:
-                self._keep(session, slot, state)
+            self._keep(session, slot, state, held is not None)
             looked_at = session.commits_late or slot.flushing
             finite = not looked_at or bool(ops.all_finite(result))
             session.received(session.commits_late and not finite)
@@ -230,11 +227,11 @@ class Worker:
             follow(slot, policy, name, ops)
         return slot
 
-    def _keep(self, session: Session, slot: Slot, state: State) -> None:
-        """Take up a tensor's new state; that of an exchange which is to deliver all only if it arrives."""
-        if slot.flushing:
+    def _keep(self, session: Session, slot: Slot, state: State, delivers: bool) -> None:
+        """Take up a tensor's new state; that of an exchange which delivers all only if it arrives."""
+        if delivers:
             slot.delivered = state
-        if not slot.flushing or session.commits_late:
+        if not delivers or session.commits_late:
             session.update(slot, state)
 
     def _arrived(self, session: Session, slot: Slot, finite: bool) -> None:

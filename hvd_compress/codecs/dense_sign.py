@@ -52,6 +52,10 @@ class DenseSign(Dense):
     def keeps_scale(self) -> bool:
         return False
 
+    @property
+    def common_states(self) -> tuple[str, ...]:
+        return ("momentum",)
+
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {"momentum": ops.zeros(spec.numel)} if self.momentum else {}
 

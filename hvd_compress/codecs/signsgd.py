@@ -100,8 +100,5 @@ class SignSGD(Codec):
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         return signs_of(ops, ops.float32(reduced)), state
 
-    def keeps_own(self, ops: Kernels, state: State) -> bool:
-        return self.momentum > 0
-
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return (signs_nbytes(spec.numel),)
