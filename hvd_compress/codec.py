@@ -78,6 +78,11 @@ class Codec(ABC):
         return False
 
     @property
+    def in_pieces(self) -> bool:
+        """Whether a huge tensor may be compressed piece by piece."""
+        return self.reduction is not Reduction.TWO_PHASE
+
+    @property
     def companion(self) -> Codec | None:
         """The codec for tensors that are too small to compress; None for plain dense ones."""
         return None

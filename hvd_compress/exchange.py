@@ -19,7 +19,7 @@ class Pending(NamedTuple):
     """What stays on this rank between `send` and `receive`; `entries` of the gradient were sent.
 
     A 0-d array says how many where only the device knows. `handle` is that of the gather, a `Relay` of two phases, or
-    None where a stock allreduce carries the payload.
+    None where a stock allreduce carries the payload; then `source` is what else `decode` needs.
     """
 
     codec: Codec
@@ -29,6 +29,7 @@ class Pending(NamedTuple):
     tag: int
     magnitudes: Array = None
     entries: Any = 0
+    source: Array = None
 
 
 def spec_of(ops: Kernels, x: Array) -> TensorSpec:
@@ -79,7 +80,8 @@ def send(
         row = seal(ops, sections_of(ops, payload), tag, codec.fixed_size)
         handle = collective.allgather(row, site.name)
     entries = payload.kept_entries(ops, spec.numel)
-    return reduced, Pending(codec, spec, site, handle, tag, payload.magnitudes, entries), state
+    source = payload.source if handle is None else None
+    return reduced, Pending(codec, spec, site, handle, tag, payload.magnitudes, entries, source), state
 
 
 def receive(
@@ -111,7 +113,7 @@ def receive(
     codec, spec, site, handle, *_ = pending
     with ops.quiet():
         if handle is None:
-            payload = Payload((ops.flatten(reduced),))
+            payload = Payload((ops.flatten(reduced),), source=pending.source)
             result = codec.decode_into(ops, payload, spec, site, None if into is None else ops.flatten(into))
         elif codec.reduction is Reduction.TWO_PHASE:
             payload = handle.finish()

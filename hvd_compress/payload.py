@@ -54,7 +54,8 @@ class Payload(NamedTuple):
     entries : int or 0-d array, optional
         How many entries of the gradient it holds, where `kept` does not show it. Never sent.
     source : array, optional
-        The float32 vector that was compressed, where a second payload is made of it (TWO_PHASE). Never sent.
+        What this rank needs besides when the sum is there: TWO_PHASE: the float32 vector that was compressed. SUM: what
+        `decode` puts it together with. Never sent.
     """
 
     parts: tuple[Array, ...]

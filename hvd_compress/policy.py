@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hvd_compress.chunks import Chunked
-from hvd_compress.codec import Codec, Feedback, Reduction
+from hvd_compress.codec import Codec, Feedback
 from hvd_compress.codecs.none import Dense
 from hvd_compress.ef21 import EF21
 from hvd_compress.feedback import ErrorFeedback
@@ -85,8 +85,7 @@ class BySize:
         if spec.numel < self.min_elements or len(spec.shape) < self.min_ndim:
             return self.codec.companion or Dense()
         codec = self.codec.for_tensor(name, spec)
-        large = spec.numel >= _LARGEST and codec.reduction is not Reduction.TWO_PHASE
-        return Chunked(codec) if large else codec
+        return Chunked(codec) if spec.numel >= _LARGEST and codec.in_pieces else codec
 
 
 @dataclass(frozen=True)
@@ -94,6 +93,7 @@ class _Feedback:
     error_feedback: bool = flag(True, "add what was not sent to the next gradient (default: as published)")
     feedback: str = choice("ef", ("ef", "ef21"), "how: add it, or send what changes")
     eta: float = real(1.0, 0.0, 1.0, "ef21: weight of a new gradient in an average", low_open=True)
+    low_pass: float = real(1.0, 0.0, 1.0, "ef: weight of what is new in the residual", low_open=True)
 
 
 _RULES = parameters_of(_Feedback).keys()
@@ -121,7 +121,8 @@ def compose(name: str, **parameters: Any) -> BySize:
         A registered codec.
     **parameters
         The codec's own, and `error_feedback` (default: as the codec was published), `feedback` ("ef"; "ef21" implies
-        it) with `eta` (as for `EF21`), `min_elements`, `min_ndim` (as for `BySize`).
+        it) with `eta` (as for `EF21`) or `low_pass` (as for `ErrorFeedback`), `min_elements`, `min_ndim` (as for
+        `BySize`).
 
     Raises
     ------
@@ -138,7 +139,7 @@ def compose(name: str, **parameters: Any) -> BySize:
     Traceback (most recent call last):
     ...
     TypeError: TopK: no parameter 'denisty' (got denisty=0.1); allowed: density, value_dtype, index_codec, scope, \
-rebudget_steps, error_feedback, feedback, eta, min_elements, min_ndim
+rebudget_steps, error_feedback, feedback, eta, low_pass, min_elements, min_ndim
     """
     cls = codec_class(name)
     own, wrappers = parameters_of(cls), wrapper_parameters()
@@ -153,12 +154,14 @@ rebudget_steps, error_feedback, feedback, eta, min_elements, min_ndim
 def _fed_back(codec: Codec, chosen: Mapping[str, Any]) -> Codec:
     """The codec with the feedback around it that was chosen, by what it was published with."""
     usual, name = codec.feedback in (Feedback.USUAL, Feedback.REQUIRED), type(codec).__name__
-    rule, eta = chosen.get("feedback", "ef"), chosen.get("eta", 1.0)
+    rule, eta, low_pass = chosen.get("feedback", "ef"), chosen.get("eta", 1.0), chosen.get("low_pass", 1.0)
     wanted = chosen.get("error_feedback", usual or rule == "ef21")
     if eta != 1.0 and rule != "ef21":
         raise ValueError(f"{name}: eta must be 1 unless feedback is 'ef21', got {eta!r}")
+    if low_pass != 1.0 and (rule != "ef" or not wanted):
+        raise ValueError(f"{name}: low_pass must be 1 unless there is error feedback by 'ef', got {low_pass!r}")
     if wanted:
-        return EF21(codec, eta=eta) if rule == "ef21" else ErrorFeedback(codec)
+        return EF21(codec, eta=eta) if rule == "ef21" else ErrorFeedback(codec, low_pass=low_pass)
     if rule == "ef21":
         raise ValueError(f"{name}: error_feedback must be true with feedback='ef21', got false")
     if codec.feedback is Feedback.REQUIRED:

@@ -46,6 +46,10 @@ class Wrapper(Codec):
         return self.inner.entangled
 
     @property
+    def in_pieces(self) -> bool:
+        return self.inner.in_pieces
+
+    @property
     def companion(self) -> Codec | None:
         return self.inner.companion
 
@@ -74,6 +78,9 @@ class Wrapper(Codec):
 
     def conclude(self, ops: Kernels, payload: Payload, state: State, spec: TensorSpec, site: Site) -> State:
         return self.inner.conclude(ops, payload, state, spec, site)
+
+    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+        return self.inner.absorb(ops, reduced, state)
 
     def cost(self, spec: TensorSpec) -> int:
         return self.inner.cost(spec)

@@ -13,6 +13,7 @@ from hvd_compress.codecs.natural import Natural as Natural
 from hvd_compress.codecs.none import Dense as Dense
 from hvd_compress.codecs.onebit import OneBit as OneBit
 from hvd_compress.codecs.powersgd import PowerSGD as PowerSGD
+from hvd_compress.codecs.powersgd_alternating import AlternatingPowerSGD as AlternatingPowerSGD
 from hvd_compress.codecs.qsgd import QSGD as QSGD
 from hvd_compress.codecs.randomk import RandomK as RandomK
 from hvd_compress.codecs.scalecom import ScaleCom as ScaleCom

@@ -26,8 +26,8 @@ class ARCTopK(Codec):
     References
     ----------
     C. Chen et al., "An all-reduce compatible top-K compressor for communication-efficient distributed learning", 2025;
-    its abstract, and the authors' experiments, relied on for the reshaping into rows, the Gaussian matrix and the
-    choice of whole rows.
+    of it the abstract alone was relied on: a sketch that is shared aligns what the ranks choose. Rows of a fixed size,
+    a Gaussian matrix and the choice by squared length are ours, not checked against the paper.
 
     Parameters
     ----------

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
+from hvd_compress.codecs._low_rank import begun, sizes
 from hvd_compress.codecs.none import Dense
-from hvd_compress.generator import BASIS, Site, generator_key
+from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import flag, integer, real
 from hvd_compress.payload import NONFINITE, NORMAL, Payload, TensorSpec
@@ -77,7 +78,7 @@ class PowerSGD(Codec):
         return self if 4 * spec.numel > self.min_rate * self.payload_nbytes(spec) else Dense()
 
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
-        _, columns, rank = self._sizes(spec)
+        _, columns, rank = sizes(spec, self.rank)
         return {"basis": ops.reshape(ops.zeros(columns * rank), (columns, rank))}
 
     def encode(
@@ -85,13 +86,13 @@ class PowerSGD(Codec):
     ) -> tuple[Payload, State]:
         x, (columns, _) = ops.float32(x), ops.shape(state["basis"])
         matrix = ops.reshape(x, (ops.shape(x)[0] // columns, columns))
-        first = ops.flatten(ops.product(matrix, self._basis(ops, state["basis"], site)))
+        first = ops.flatten(ops.product(matrix, begun(ops, state["basis"], self.seed, site)))
         finite = ops.all_finite(x) & ops.all_finite(first)
         payload = Payload((ops.where(finite, first, float("nan")),), ops.where(finite, NORMAL, NONFINITE), source=x)
         return payload, state
 
     def encode_second(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        rows, columns, _ = self._sizes(spec)
+        rows, columns, _ = sizes(spec, self.rank)
         left = ops.transpose(self._orthonormal(ops, payload, spec))
         right = ops.product(left, ops.reshape(payload.source, (rows, columns)))
         return ops.flatten(ops.transpose(right))
@@ -114,34 +115,17 @@ class PowerSGD(Codec):
         basis = self._mean(ops, payload, spec, site)
         return ops.cond(ops.all_finite(payload.kept), lambda: {**state, "basis": basis}, lambda: state)
 
-    def _basis(self, ops: Kernels, basis: Array, site: Site) -> Array:
-        """Where the power iteration begins."""
-        live = ops.max(ops.reshape(ops.magnitude_bits(ops.flatten(basis)), ops.shape(basis)), 0) > 0
-
-        def drawn() -> Array:
-            columns, rank = ops.shape(basis)
-            draws = ops.gaussian(columns * rank, generator_key(self.seed, site, BASIS))
-            return ops.where(live, basis, ops.reshape(draws, (columns, rank)))
-
-        return ops.cond(ops.all(live), lambda: basis, drawn)
-
     def _orthonormal(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> Array:
-        rows, _, rank = self._sizes(spec)
+        rows, _, rank = sizes(spec, self.rank)
         return ops.orthonormal(ops.reshape(payload.parts[0], (rows, rank)))
 
     def _mean(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        _, columns, rank = self._sizes(spec)
+        _, columns, rank = sizes(spec, self.rank)
         return ops.reshape(ops.divide(payload.parts[1], site.world_size), (columns, rank))
-
-    def _sizes(self, spec: TensorSpec) -> tuple[int, int, int]:
-        """Rows and columns of the matrix, and the rank that it gets."""
-        rows = spec.shape[0] if len(spec.shape) > 1 and spec.numel else spec.numel
-        columns = spec.numel // rows if rows else 1
-        return rows, columns, min(self.rank, rows, columns)
 
     def counts(self, spec: TensorSpec) -> tuple[int, ...]:
         return ()
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
-        rows, columns, rank = self._sizes(spec)
+        rows, columns, rank = sizes(spec, self.rank)
         return 4 * rank * rows, 4 * rank * columns

@@ -40,8 +40,8 @@ class ScaleCom(Codec):
 
     Notes
     -----
-    Deviations: indices are added up instead of broadcast, because Horovod fuses sums of many tensors into one; the
-    residual is not filtered (the paper's beta is 1).
+    Deviation: indices are added up instead of broadcast, because Horovod fuses sums of many tensors into one. The
+    paper's beta is `low_pass` of the error feedback.
 
     Examples
     --------

@@ -194,6 +194,7 @@ def test_ways_of_calling_the_tape(
 ALONE = {name: config for name, config in CODECS.items() if "scope=model" not in config and name != "none"}
 
 
+@pytest.mark.launches(("mpi", 2), ("mpi", 4))
 @pytest.mark.parametrize("config", list(ALONE.values()), ids=list(ALONE))
 def test_every_codec(hvd: Any, rank: int, world: int, gather: Gather, config: str) -> None:
     model = Model(hvd, config)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import Cast, Codec, Dense, ErrorFeedback, RandomK, Site, TensorSpec, TopK
+from hvd_compress.codecs import ScaleCom
 from tests.cases import CODECS, SITE, backends, concluded, label, ops_of, to_backend, to_numpy
 
 WRAPPED = [codec for codec in CODECS if isinstance(codec, ErrorFeedback)]
@@ -74,7 +75,8 @@ def test_a_step_without_gradient_delivers_what_was_kept(codec: ErrorFeedback) ->
     delivered = codec.decode(ops, payload, spec, site)
     # What stays below a threshold can wait for ever.
     assert np.abs(delivered).max() > 0 or np.abs(kept).max() < getattr(codec.inner, "threshold", 0)
-    np.testing.assert_allclose(delivered + after["residual"], codec.decay * kept, rtol=1e-6)
+    new, old = codec.low_pass * delivered + after["residual"], 1 - codec.low_pass + codec.low_pass * codec.decay
+    np.testing.assert_allclose(new, old * kept, rtol=1e-6)
 
 
 @backends
@@ -94,6 +96,23 @@ def test_a_room_for_the_new_state_changes_no_bit_and_keeps_the_old_state(codec: 
             np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
         np.testing.assert_array_equal(to_numpy(plain["residual"]), to_numpy(new["residual"]))
         late, room = new, late
+
+
+@backends
+@pytest.mark.parametrize("inner", [TopK(density=0.05), ScaleCom(density=0.05)], ids=label)
+def test_a_low_pass_lets_the_residual_follow_slowly(inner: Codec, backend: str) -> None:
+    """Section 16 of the specification: e' = (1 - b) e + b (e + g - C)."""
+    ops, spec, draws = ops_of(backend), TensorSpec((200,), "float32"), np.random.default_rng(6)
+    codec, residual = ErrorFeedback(inner, low_pass=0.125), np.zeros(200)
+    state = codec.init(ops, spec)
+    for step in range(5):
+        gradient, site = draws.standard_normal(200).astype(np.float32), SITE._replace(step=step)
+        sent = codec.encode(ops, to_backend(backend, gradient), state, site)
+        payload, state = concluded(codec, ops, *sent, spec, site)
+        decoded = to_numpy(codec.decode(ops, payload, spec, site))
+        assert np.flatnonzero(decoded).size == 10
+        residual = 0.875 * residual + 0.125 * (residual + gradient - decoded)
+        np.testing.assert_allclose(to_numpy(state["residual"]), residual, atol=1e-6)
 
 
 @pytest.mark.parametrize("inner", [RandomK(mode="unbiased"), Dense(), ErrorFeedback(TopK())], ids=label)

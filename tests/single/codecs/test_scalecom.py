@@ -13,6 +13,9 @@ from hvd_compress.exchange import receive, send
 from tests.cases import LoopbackCollective, advance, backends, ops_of, to_backend, to_numpy
 
 WIRE = {
+    "error_feedback (scalecom density=0.1) low_pass=0.25": (
+        "88ea03071c000000c02ff4bf40a9ddbfc090c8bfc090c83f40a9dd3fc02ff43f"
+    ),
     "scalecom density=0.1": ("88ea03071c000000c02f74bf40a95dbfc09048bfc090483f40a95d3fc02f743f"),
     "error_feedback (scalecom density=0.3 index_codec=u16)": (
         "1300000000000100020003000400050006000700080009003700380039003a003b003c003d003e003f000000c02ff4bf"
