@@ -92,6 +92,8 @@ fi
 cd "$root"
 work=$(mktemp -d)
 up=''
+# A run that was killed has left its own behind.
+remove || true
 trap 'remove || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP

@@ -14,6 +14,7 @@ from hvd_compress.cli.output import add_json_option, console, print_json
 from hvd_compress.cli.tensors import CommandFailed
 
 if TYPE_CHECKING:
+    from hvd_compress.study.report.advice import Recommendation
     from hvd_compress.study.report.outcomes import Study
 
 __all__ = ["add_arguments", "run"]
@@ -90,12 +91,20 @@ def _print_short(study: Study) -> None:
     for subject in study.subjects():
         rows = [row for row in recommendations(study, subject) if row.projection.measured]
         for job, of_job in groupby(rows, key=lambda row: row.projection.job):
-            said = (f"{row.pace.outcome.label}: {row.pace.gain_text}" if row.compresses else "-" for row in of_job)
-            advice.add_row(study.name(subject), str(job.workers), *said)
+            advice.add_row(study.name(subject), str(job.workers), *map(_in_short, of_job))
     expected = Table("what the papers lead one to expect", "verdict", box=None, pad_edge=False)
     for claim in claims(study):
         expected.add_row(claim.statement, claim.verdict)
-    console().print("Which method for which link, and how many times as fast as dense; -: do not compress")
+    console().print(
+        "Which method for which link, and how many times as fast as dense; -: do not compress; *: only where computing "
+        "hides no exchange"
+    )
     for table in (advice, expected):
         console().print(table)
         console().print()
+
+
+def _in_short(row: Recommendation) -> str:
+    if not row.compresses:
+        return "-"
+    return f"{row.pace.outcome.label}: {row.pace.gain_text}{'' if row.surely_compresses else ' *'}"

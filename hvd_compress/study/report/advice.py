@@ -47,10 +47,15 @@ class Recommendation:
         return self.pace.gain >= LEAST_GAIN
 
     @property
+    def surely_compresses(self) -> bool:
+        """Whether it is, too, on a network that works all the while that gradients are computed."""
+        return self.pace.gain_overlapped >= LEAST_GAIN
+
+    @property
     def verdict(self) -> str:
         """In a few words."""
         if self.compresses:
-            return "compress" if self.pace.gain_overlapped >= LEAST_GAIN else "compress if computing hides no exchange"
+            return "compress" if self.surely_compresses else "compress if computing hides no exchange"
         others = (outcome for outcome in self.projection.outcomes[1:] if acceptable(outcome, self.projection.dense))
         return f"do not compress: {'too little gain' if any(others) else 'no method with as good a score'}"
 
