@@ -11,7 +11,15 @@ from typing import Any, TypeVar
 from hvd_compress.codec import Codec
 from hvd_compress.parameters import Parameter, parameters_of
 
-__all__ = ["codec_class", "codec_from_config", "codec_names", "config_of", "parse_config", "register"]
+__all__ = [
+    "codec_class",
+    "codec_from_config",
+    "codec_names",
+    "config_of",
+    "parse_config",
+    "register",
+    "split_configs",
+]
 
 _CLASSES: dict[str, type[Codec]] = {}
 C = TypeVar("C", bound=type[Codec])
@@ -127,3 +135,12 @@ def parse_config(text: str, extra: Mapping[str, Parameter] | None = None) -> dic
             raise ValueError(f"config must have a comma between parameters, got {text!r}")
         rest = rest[1:]
     return config
+
+
+def split_configs(text: str) -> list[str]:
+    """Names and config strings out of a list with commas: one before a word without ``=`` begins the next.
+
+    >>> split_configs("none,topk:density=0.01,value_dtype=float16,powersgd:rank=2")
+    ['none', 'topk:density=0.01,value_dtype=float16', 'powersgd:rank=2']
+    """
+    return [config.strip() for config in re.split(r",(?=\s*[A-Za-z][\w-]*\s*(?:[:,]|$))", text)]

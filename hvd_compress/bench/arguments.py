@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 
 from hvd_compress.bench.encode import is_landmark
-from hvd_compress.bench.landmarks import PREFIX, parse_selection
+from hvd_compress.bench.landmarks import parse_selection
 from hvd_compress.bench.link import rate_of
 from hvd_compress.policy import compose_config
-from hvd_compress.registry import codec_names
+from hvd_compress.registry import split_configs
 
 __all__ = ["config_list", "count_list", "in_seconds", "link_rate", "positive", "size_list"]
 
@@ -51,9 +50,8 @@ def in_seconds(unit: float, *, zero: bool) -> Callable[[str], float]:
 
 
 def config_list(text: str) -> list[str]:
-    """Configs of codecs and landmarks with commas between them; a comma before a name begins another one."""
-    names = "|".join(re.escape(name) for name in (*codec_names(), PREFIX))
-    configs = [config.strip() for config in re.split(rf",(?=\s*(?:{names})\s*(?:[:,]|$))", text)]
+    """Configs of codecs and landmarks with commas between them."""
+    configs = split_configs(text)
     for config in configs:
         try:
             if is_landmark(config):

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from hvd_compress.bench.exchange_rows import METHODS, bits_per_second, config_of_method
 from hvd_compress.policy import compose_config
+from hvd_compress.registry import split_configs
 from hvd_compress.study.command import Parser
 from hvd_compress.study.errors import UsageError
 
@@ -59,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--methods",
-        type=listed(method, r",(?![^:,]*=)"),
+        type=listed(method, split_configs),
         default=list(METHODS),
         metavar="LIST",
         help=f"some of {', '.join(METHODS)}, or config strings such as topk:density=0.05 (default: all of these)",
@@ -94,11 +95,13 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def listed(convert: Callable[[str], T], comma: str = ",") -> Callable[[str], list[T]]:
+def listed(
+    convert: Callable[[str], T], split: Callable[[str], list[str]] = lambda text: text.split(",")
+) -> Callable[[str], list[T]]:
     """A converter of values with commas between them."""
 
     def convert_all(text: str) -> list[T]:
-        return [convert(part) for part in re.split(comma, text)]
+        return [convert(part) for part in split(text)]
 
     return convert_all
 

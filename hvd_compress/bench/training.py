@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import replace
 from time import perf_counter
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from hvd_compress.bench.arrays import Gradients
 from hvd_compress.bench.machine import Timing, timed, without_advice
-from hvd_compress.codec import Array
+from hvd_compress.codec import Array, Reduction
 from hvd_compress.exchange import spec_of
 from hvd_compress.policy import BySize, compose_config
 from hvd_compress.session import Session
@@ -47,6 +48,8 @@ class Measured(NamedTuple):
 
 def measure(config: str, gradients: Gradients, workers: int, seconds: float) -> Measured:
     """Compress one tensor step after step as a framework's skin does, and decode what `workers` ranks would send.
+
+    The tensor is a matrix, as close to a square as its entries allow: some codecs compress nothing else.
 
     Parameters
     ----------
@@ -97,12 +100,17 @@ class _Kept:
 class _Steps:
     def __init__(self, policy: BySize, gradients: Gradients, workers: int) -> None:
         self._gradients, self._ops, self._workers = gradients, gradients.ops, workers
-        self._worker, self._session, self._kept = Worker(policy), Session(), _Kept(workers)
+        # Sums are as long for any number of ranks. Where these take turns, all wait for the one whose turn it is, as a
+        # single one always does.
+        summed = policy.codec.reduction is Reduction.TWO_PHASE
+        self._worker, self._session, self._kept = Worker(policy), Session(), _Kept(1 if summed else workers)
+        rows = next(rows for rows in range(math.isqrt(gradients.n), 0, -1) if gradients.n % rows == 0)
+        self._shape = rows, gradients.n // rows
         self._reduced: Array = None
         self._sent: Sent | None = None
 
     def encode(self, i: int) -> None:
-        start, gradient = perf_counter(), self._gradients[i]
+        start, gradient = perf_counter(), self._gradients[i].reshape(self._shape)
         self._worker.begin(self._session, _NAME)
         self._reduced, self._sent = self._worker.send(self._session, _NAME, self._ops, gradient, self._kept, start)
         for _ in self._worker.under_way.advance(start):
@@ -120,7 +128,7 @@ class _Steps:
     def decode(self, i: int) -> Array:
         assert self._sent is not None
         return self._worker.receive(
-            self._session, self._ops, self._reduced, self._sent, self._kept, self._gradients.result
+            self._session, self._ops, self._reduced, self._sent, self._kept, self._gradients.result.reshape(self._shape)
         )
 
     @property

@@ -1,6 +1,6 @@
 """Measure how long encoding and decoding take, by codec, tensor size and threads, or advise what would pay.
 
-Each codec compresses one tensor step after step, as in a training: with error feedback where it usually has that, from
+Each codec compresses one matrix step after step, as in a training: with error feedback where it usually has that, from
 the gradient to the sealed bytes that would be sent, and back into a gradient. Times are also given as multiples of the
 time in which one thread copies the gradient. select:largest, select:torch.topk and select:numpy.partition select the
 largest entries by themselves.

@@ -8,6 +8,7 @@ go on with a study that was interrupted.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from hvd_compress.cli import study_report
 from hvd_compress.cli.output import add_json_option, console, print_json
 from hvd_compress.cli.tensors import CommandFailed
+from hvd_compress.registry import split_configs
 
 __all__ = ["add_arguments", "run"]
 
@@ -57,9 +59,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
         add("--storage", metavar="URL", help=f"an optuna storage, for several machines (default: DIR/{DATABASE})")
         add("--data", metavar="PATH", help=f"{data}; {DATA} does the same")
-        for option, meaning in (("workers", "such as 1,2,4"), ("models", "with commas"), ("methods", "with commas")):
-            kind = _numbers if option == "workers" else _words
+        for option, kind, meaning in (("workers", _numbers, "such as 1,2,4"), ("models", _words, "with commas")):
             add(f"--{option}", type=kind, metavar="LIST", help=f"{meaning} (default: the preset's)")
+        add(
+            "--methods",
+            nargs="+",
+            type=split_configs,
+            metavar="METHOD",
+            help="some of the preset's, and codecs, such as none topk powersgd:rank=2 onebit, with commas or spaces "
+            "between them; codecs are trained where the preset's first methods are (default: the preset's)",
+        )
         add("--trials", type=int, metavar="N", help="draws of each search (default: the preset's)")
         add("--seeds", type=int, metavar="N", help="final trials with the best draw (default: the preset's)")
         add_json_option(commands.choices[task])
@@ -103,7 +112,8 @@ def _trained(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from hvd_compress.study.options import Options
     from hvd_compress.study.study_table import rows_of
 
-    names = ("workers", "models", "methods", "trials", "seeds")
+    names = ("workers", "models", "trials", "seeds")
+    methods = arguments.methods and tuple(itertools.chain.from_iterable(arguments.methods))
     try:
         arguments.out.mkdir(parents=True, exist_ok=True)
         options = Options(
@@ -111,6 +121,7 @@ def _trained(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             arguments.preset,
             arguments.storage or sqlite_url(arguments.out / DATABASE),
             arguments.data or os.environ.get(DATA),
+            methods=methods,
             **{name: getattr(arguments, name) for name in names},
         )
         return rows_of(run_study(options, arguments.out))

@@ -1,14 +1,23 @@
-"""The methods of both studies and the settings of each, as data, and the config strings that they come to."""
+"""The methods of the studies and the settings of each, as data, and the config strings that they come to."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from hvd_compress.codec import Codec
 from hvd_compress.payload import TensorSpec
-from hvd_compress.policy import compose_config
+from hvd_compress.policy import compose_config, wrapper_parameters
+from hvd_compress.registry import codec_class, parse_config
 
-__all__ = ["EQUAL_BYTES", "METHODS", "Method", "compression_of", "matched_density", "payload_nbytes"]
+__all__ = [
+    "EQUAL_BYTES",
+    "METHODS",
+    "codec_of",
+    "compression_of",
+    "matched_density",
+    "payload_nbytes",
+    "searches_momentum",
+]
 
 DENSITY_UNITS = 10**7
 """A density that is looked for is a whole number of these."""
@@ -16,34 +25,21 @@ DENSITY_UNITS = 10**7
 JOINTSQ = "jointsq:bits_per_entry={bits_per_entry}"
 
 
-@dataclass(frozen=True)
-class Method:
-    """A codec as the studies use it.
-
-    Parameters
-    ----------
-    template : str
-        Config string with fields for what the setting and the hyper-parameters decide.
-    momentum : bool
-        Whether the codec applies momentum, and not the optimizer.
-    """
-
-    template: str
-    momentum: bool = False
-
-
 METHODS = {
-    "none": Method("none"),
-    "topk": Method("topk:density={density}"),
-    "dgc": Method("dgc:density={density},momentum={momentum}", momentum=True),
-    "qsgd": Method("qsgd:{levels}"),
-    "randomk": Method("randomk:density={density}"),
-    "randomk-no-residual": Method("randomk:density={density},mode=unbiased,error_feedback=false"),
-    "jointsq": Method(JOINTSQ),
-    "jointsq-values": Method(f"{JOINTSQ},accounting=values"),
-    "topk_qsgd": Method("topk_qsgd:density={density},bits=4"),
+    "topk": "topk:density={density}",
+    "dgc": "dgc:density={density}",
+    "qsgd": "qsgd:{levels}",
+    "randomk": "randomk:density={density}",
+    "randomk-no-residual": "randomk:density={density},mode=unbiased,error_feedback=false",
+    "jointsq": JOINTSQ,
+    "jointsq-values": f"{JOINTSQ},accounting=values",
+    "topk_qsgd": "topk_qsgd:density={density},bits=4",
 }
-"""By the name that records have. ``jointsq-values`` counts as its paper does: the codes alone."""
+"""Config strings by the name that records have, with a field for what a preset's setting decides.
+
+``jointsq-values`` counts as its paper does: the codes alone. Other settings are parameters of the codec that the method
+is named after: "powersgd" at "rank=2", or at "", which is its default.
+"""
 
 QSGD_LEVELS = {
     "7bit": "bits=7",
@@ -63,9 +59,9 @@ def compression_of(method: str, setting: str, parameters: Mapping[str, float], s
     Parameters
     ----------
     method, setting : str
-        A name of `METHODS`; a density, one of `QSGD_LEVELS` or one of `EQUAL_BYTES`.
+        A name of `METHODS`, and a density, one of `QSGD_LEVELS` or one of `EQUAL_BYTES`; or a codec and its parameters.
     parameters : mapping
-        Hyper-parameters, of which ``momentum`` is needed for DGC.
+        Hyper-parameters, of which codecs that `searches_momentum` is true of need ``momentum``.
     specs : mapping
         Parameters of the model by name, on which the density at equal bytes depends.
 
@@ -77,15 +73,52 @@ def compression_of(method: str, setting: str, parameters: Mapping[str, float], s
     >>> compression_of("topk", "100x", {}, specs), compression_of("jointsq", "100x", {}, specs)
     ('topk:density=0.0078034', 'jointsq:bits_per_entry=0.32')
     """
-    template = METHODS[method].template
-    momentum = parameters.get("momentum", 0.0)
-    if not setting.endswith("x") or method.startswith("jointsq"):
-        bits_per_entry = 32 / float(setting[:-1]) if setting.endswith("x") else 0.0
-        return template.format(
-            density=setting, levels=QSGD_LEVELS.get(setting), bits_per_entry=bits_per_entry, momentum=momentum
-        )
-    target = payload_nbytes(compression_of("jointsq", setting, {}, specs), specs)
-    return template.format(density=matched_density(template, target, specs), momentum=momentum)
+    config = _of_codec(method, setting) if _is_of_codec(setting) else _of_preset(METHODS[method], setting, specs)
+    if not searches_momentum(method, setting):
+        return config
+    return f"{config}{',' if ':' in config else ':'}momentum={parameters['momentum']}"
+
+
+def codec_of(method: str, setting: str) -> Codec:
+    """The codec of a method, with the wrappers around it; that of a preset's method with defaults for its parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As from `compose_config`, for a config string.
+    """
+    if _is_of_codec(setting):
+        return compose_config(_of_codec(method, setting)).codec
+    return codec_class(METHODS[method].partition(":")[0])()
+
+
+def searches_momentum(method: str, setting: str) -> bool:
+    """Whether momentum is a hyper-parameter: the codec applies it, and the setting leaves open how much.
+
+    >>> [searches_momentum("dgc", setting) for setting in ("0.01", "", "density=0.01", "momentum=0.9")]
+    [True, True, True, False]
+    """
+    if not codec_of(method, setting).has_momentum:
+        return False
+    config = parse_config(_of_codec(method, setting), wrapper_parameters()) if _is_of_codec(setting) else {}
+    return "momentum" not in config
+
+
+def _is_of_codec(setting: str) -> bool:
+    return not setting or "=" in setting
+
+
+def _of_codec(method: str, setting: str) -> str:
+    return f"{method}:{setting}" if setting else method
+
+
+def _of_preset(template: str, setting: str, specs: Mapping[str, TensorSpec]) -> str:
+    if not setting.endswith("x"):
+        return template.format(density=setting, levels=QSGD_LEVELS.get(setting))
+    if template.startswith(JOINTSQ):
+        return template.format(bits_per_entry=32 / float(setting[:-1]))
+    target = payload_nbytes(_of_preset(JOINTSQ, setting, specs), specs)
+    return template.format(density=matched_density(template, target, specs))
 
 
 def payload_nbytes(compression: str, specs: Mapping[str, TensorSpec]) -> int:
@@ -101,7 +134,7 @@ def matched_density(template: str, nbytes: int, specs: Mapping[str, TensorSpec])
     low, high = 1, DENSITY_UNITS
     while low < high:
         middle = (low + high + 1) // 2
-        compression = template.format(density=middle / DENSITY_UNITS, momentum=0.0)
+        compression = template.format(density=middle / DENSITY_UNITS)
         if payload_nbytes(compression, specs) <= nbytes:
             low = middle
         else:

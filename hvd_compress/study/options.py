@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hvd_compress.policy import compose_config
+from hvd_compress.registry import codec_class, codec_names
 from hvd_compress.study.cells import Cell
 from hvd_compress.study.data import Corpus, load_corpus
 from hvd_compress.study.errors import UsageError
 from hvd_compress.study.images import Images, load_images
-from hvd_compress.study.plans import Plan
+from hvd_compress.study.plans import Grid, Plan
 from hvd_compress.study.presets import MODELS, PRESETS
 
 __all__ = ["Options", "checksum"]
@@ -40,14 +42,15 @@ class Options:
     models : tuple of str, optional
         Instead of the preset's models.
     methods : tuple of str, optional
-        Some of the preset's methods.
+        Some of the preset's methods, and config strings of codecs; a codec's name that is no method of the preset
+        stands for its defaults.
     trials, seeds : int, optional
         Instead of the preset's numbers of draws and of final trials.
 
     Raises
     ------
     UsageError
-        A name that there is not, or a number out of range.
+        A name that there is not, a config string that is wrong, or a number out of range.
     """
 
     task: str
@@ -62,7 +65,8 @@ class Options:
 
     def __post_init__(self) -> None:
         _check_names("models", self.models, MODELS[self.task])
-        _check_names("methods", self.methods, _methods(PRESETS[self.preset][self.task]))
+        for method in self._configs():
+            _check_config(method, self._named())
         for name, value in (("trials", self.trials), ("workers", min(self.workers or (1,)))):
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, got {value}")
@@ -124,7 +128,7 @@ class Options:
         """All cells with that number of workers, in order."""
         cells = itertools.chain.from_iterable(
             itertools.product(self.models or grid.models, grid.settings.items())
-            for grid in self.plan.grids
+            for grid in self._grids()
             if workers in (self.workers or grid.workers)
         )
         return list(
@@ -132,9 +136,29 @@ class Options:
                 Cell(self.preset, self.task, model, data_name, workers, method, setting)
                 for model, (method, settings) in cells
                 for setting in settings
-                if method in (self.methods or (method,))
             )
         )
+
+    def _grids(self) -> list[Grid]:
+        """The plan's, as far as their methods were asked for, and the first one's models and workers with configs."""
+        grids = self.plan.grids
+        if self.methods is None:
+            return list(grids)
+        kept = [{name: grid.settings[name] for name in grid.settings if name in self.methods} for grid in grids]
+        configs = [{name.strip(): (rest.strip(" ,"),)} for name, _, rest in (c.partition(":") for c in self._configs())]
+        return [
+            *(grid._replace(settings=settings) for grid, settings in zip(grids, kept, strict=True)),
+            *(grids[0]._replace(settings=settings) for settings in configs),
+        ]
+
+    def _named(self) -> list[str]:
+        """The preset's methods."""
+        grids = PRESETS[self.preset][self.task].grids
+        return list(dict.fromkeys(method for grid in grids for method in grid.settings))
+
+    def _configs(self) -> list[str]:
+        """What was asked for beside them."""
+        return [method for method in self.methods or () if method not in self._named()]
 
 
 def checksum(data: Corpus | Images) -> int:
@@ -144,11 +168,20 @@ def checksum(data: Corpus | Images) -> int:
     return zlib.crc32(b"".join(part.tobytes() for part in (data.train, data.validation, data.test)))
 
 
-def _methods(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(method for grid in plan.grids for method in grid.settings))
-
-
 def _check_names(option: str, names: Iterable[str] | None, known: Iterable[str]) -> None:
     for name in names or ():
         if name not in known:
             raise UsageError(f"{option} must be some of {', '.join(known)}, got {name!r}")
+
+
+def _check_config(config: str, named: Iterable[str]) -> None:
+    codecs = [name for name in codec_names() if not codec_class(name).wrapper]
+    if config.partition(":")[0].strip() not in codecs:
+        raise UsageError(
+            f"methods must be some of {', '.join(named)}, or configs such as powersgd:rank=2 of {', '.join(codecs)}; "
+            f"got {config!r}"
+        )
+    try:
+        compose_config(config)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"methods: {error}") from error

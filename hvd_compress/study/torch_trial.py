@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from hvd_compress.study.cells import Cell, Place
-from hvd_compress.study.methods import METHODS, compression_of
+from hvd_compress.study.methods import codec_of, compression_of
 from hvd_compress.study.plans import Plan
 from hvd_compress.study.records import Record
 from hvd_compress.study.stopping import EarlyStopping
@@ -49,7 +49,8 @@ def run_trial(
     seed = place.seed
     task = build_task(cell, data, plan, parameters, seed, workers)
     text = compression_of(cell.method, cell.setting, parameters, task.specs())
-    course = Course(task, text, plan, parameters, plan.momentum * (not METHODS[cell.method].momentum))
+    momentum = 0.0 if codec_of(cell.method, cell.setting).has_momentum else plan.momentum
+    course = Course(task, text, plan, parameters, momentum)
     torch.manual_seed(seed * workers.size + workers.rank)
     stopping = EarlyStopping(cell.direction, plan.patience)
     course.run(plan.looks_of(place.phase), stopping, watch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -14,6 +15,8 @@ from hvd_compress.study.data import load_corpus
 from hvd_compress.study.images import load_images
 from hvd_compress.study.plans import Plan
 from hvd_compress.study.records import Record
+from hvd_compress.study.report.outcomes import study_of
+from hvd_compress.study.report.page import write_report
 from hvd_compress.study.workers import Workers
 from tests.parallel.own_launch import run
 
@@ -119,6 +122,8 @@ TRIALS: list[tuple[str, str, str, Mapping[str, float]]] = [
     ("resnet20", "topk", "0.01", {"learning_rate": 0.1}),
     ("vgg-small", "none", "", {"learning_rate": 0.1}),
     ("vit-small", "jointsq-values", "1000x", {"learning_rate": 0.1}),
+    ("lstm-small", "powersgd", "rank=1", {}),
+    ("lstm-small", "signsgd", "momentum=0.5", {}),
 ]
 
 
@@ -137,7 +142,7 @@ def test_records_are_equal_on_all_ranks_and_so_are_the_parameters(results: Any) 
 
 
 def test_bytes_are_those_that_the_compressor_counted(results: Any) -> None:
-    for number in (0, 1, 2, 3, 7, 8, 10):
+    for number in (0, 1, 2, 3, 7, 8, 10, 11, 12):
         for record, counted in results[number]:
             assert record.looks[-1].sent_bytes == counted["total"]["sent_bytes"] > 0
             assert counted["steps"] == STEPS * LOOKS
@@ -151,6 +156,16 @@ def test_methods_at_equal_bytes_send_equal_bytes(results: Any) -> None:
     target = results[0][0][0].traffic.compressed_dense_bytes / 100
     for nbytes in sent:
         assert nbytes == pytest.approx(target + TENSORS * SEAL, rel=0.01)
+
+
+def test_a_report_shows_configs_of_codecs(results: Any, tmp_path: Path) -> None:
+    records = [results[number][0][0] for number in (6, 11, 12)]
+    assert [record.compression for record in records] == ["none", "powersgd:rank=1", "signsgd:momentum=0.5"]
+    assert records[1].traffic.gathered_bytes == 0 < records[2].traffic.gathered_bytes
+    page, *pictures = write_report(study_of(records), tmp_path)
+    text = page.read_text(encoding="utf-8")
+    assert all(label in text for label in ("PowerSGD rank=1", "SignSGD momentum=0.5"))
+    assert any(path.name.startswith("perplexity-ratio") for path in pictures)
 
 
 def test_a_diverged_trial_ends_early_and_the_next_one_is_not_hurt(results: Any) -> None:

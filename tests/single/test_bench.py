@@ -30,6 +30,7 @@ from hvd_compress.bench.training import WARM_UP_STEPS, Measured, measure
 from hvd_compress.cli.commands import main
 from hvd_compress.native import kernels
 from hvd_compress.policy import compose_config
+from hvd_compress.registry import codec_class, codec_names
 from hvd_compress.wire import row_nbytes
 from tests.cases import required_backends
 
@@ -214,6 +215,16 @@ def test_a_table_has_what_was_asked_and_fits_80_columns(
     ):
         assert words in said
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_codec_can_be_measured_with_several_workers(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [name for name in codec_names() if not codec_class(name).wrapper]
+    rows = json.loads(bench(capsys, "--n", "3e3", "--codecs", *names, "--workers", "2", "--json"))
+    assert [row["codec"] for row in rows] == names
+    sent = {row["codec"]: row["payload_bytes"] for row in rows}
+    # Both factors of a matrix of 50 by 60 entries; a vector would go densely.
+    assert sent["powersgd"] == 4 * 4 * (50 + 60)
+    assert {name for name in names if sent[name] >= 4 * 3000} == {"none"}
 
 
 def test_codecs_may_have_commas_or_spaces_between_them() -> None:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 
 from hvd_compress.cli.commands import main
 from hvd_compress.payload import TensorSpec
 from hvd_compress.policy import compose_config
+from hvd_compress.registry import codec_class, codec_names
+from hvd_compress.study import driver
 from hvd_compress.study.cells import FINAL, SEARCH, Cell, Place
 from hvd_compress.study.errors import UsageError
-from hvd_compress.study.methods import EQUAL_BYTES, compression_of, payload_nbytes
+from hvd_compress.study.methods import EQUAL_BYTES, codec_of, compression_of, payload_nbytes, searches_momentum
 from hvd_compress.study.options import Options
 from hvd_compress.study.presets import MODELS, PRESETS
+from hvd_compress.study.records import Record
+from hvd_compress.study.schedule import search_space
 from hvd_compress.study.stopping import EarlyStopping
 
 SPECS = {
@@ -22,6 +27,7 @@ SPECS = {
     for name, shape in {"embedding": (10_000, 100), "hidden": (400, 100), "bias": (400,), "small": (10, 10)}.items()
 }
 COMPRESSED = 4 * (1_000_000 + 40_000)
+CODECS = [name for name in codec_names() if not codec_class(name).wrapper]
 EVERYTHING = [(preset, task) for preset, tasks in PRESETS.items() for task in tasks]
 
 
@@ -100,6 +106,91 @@ def test_models_and_workers_replace_the_presets_and_methods_choose_among_them() 
     assert {cell.method for cell in cells} == {"none", "dgc"}
 
 
+CONFIGS = ("powersgd:rank=2,min_rate=1", "onebit", "topk:density=0.05", "dgc:momentum=0.9")
+
+
+def test_configs_are_cells_where_the_first_methods_of_the_preset_are() -> None:
+    study = options("smoke", methods=("none", "dgc", *CONFIGS))
+    asked = [(cell.model, cell.method, cell.setting) for cell in study.cells("kjv", 2)]
+    assert asked == [
+        ("lstm-small", "none", ""),
+        ("transformer", "none", ""),
+        ("transformer", "dgc", "0.01"),
+        ("lstm-small", "powersgd", "rank=2,min_rate=1"),
+        ("lstm-small", "onebit", ""),
+        ("lstm-small", "topk", "density=0.05"),
+        ("lstm-small", "dgc", "momentum=0.9"),
+    ]
+    assert [(cell.model, cell.method) for cell in study.cells("kjv", 1)] == [("lstm-small", "none")]
+    elsewhere = options("smoke", models=("lstm-large",), workers=(4,), methods=("onebit",)).cells("kjv", 4)
+    assert [(cell.model, cell.workers, cell.method) for cell in elsewhere] == [("lstm-large", 4, "onebit")]
+
+
+def test_a_config_is_trained_as_it_was_given() -> None:
+    study = options("smoke", methods=CONFIGS)
+    given = [compression_of(cell.method, cell.setting, {"momentum": 0.5}, SPECS) for cell in study.cells("kjv", 2)]
+    assert tuple(given) == CONFIGS
+
+
+@pytest.mark.parametrize("name", CODECS)
+@pytest.mark.parametrize(("preset", "task"), [("smoke", "vision"), ("laptop", "lm")])
+def test_every_codec_can_be_studied_with_its_defaults(preset: str, task: str, name: str) -> None:
+    study = options(preset, task, methods=(name,))
+    cells = [cell for workers in study.worker_counts() for cell in study.cells("data", workers)]
+    assert {cell.method for cell in cells} == {name}
+    for cell in cells:
+        momentum = {"momentum": 0.5} if searches_momentum(name, cell.setting) else {}
+        compression = compression_of(name, cell.setting, momentum, SPECS)
+        assert compose_config(compression).codec.has_momentum is codec_of(name, cell.setting).has_momentum
+
+
+@pytest.mark.parametrize(
+    ("method", "setting", "searched", "optimizers"),
+    [
+        ("dgc", "0.01", True, False),
+        ("dgc", "", True, False),
+        ("dgc", "density=0.01", True, False),
+        ("dgc", "momentum=0.9", False, False),
+        ("signsgd", "momentum=0.9", False, False),
+        ("signsgd", "", False, True),
+        ("topk", "feedback=ef21", False, True),
+        ("none", "", False, True),
+    ],
+)
+def test_momentum_is_the_codecs_or_the_optimizers(method: str, setting: str, searched: bool, optimizers: bool) -> None:
+    plan = PRESETS["smoke"]["vision"]
+    space = search_space(plan, Cell("smoke", "vision", "resnet20", "digits", 2, method, setting))
+    assert ("momentum" in space) is searched is searches_momentum(method, setting)
+    assert codec_of(method, setting).has_momentum is not optimizers
+
+
+@pytest.mark.parametrize(("preset", "task"), EVERYTHING)
+def test_learning_rates_suit_signs_which_are_clipped(preset: str, task: str) -> None:
+    plan = PRESETS[preset][task]
+    rates = search_space(plan, Cell(preset, task, "model", "data", 2, "signsgd", ""))["learning_rate"]
+    smallest, largest = {"lm": (1e6, 1e7), "vision": (1e5, 1e6)}[task]
+    # A step of the optimizer's momentum goes on in those that follow.
+    each = plan.clip / (1 - plan.momentum)
+    low, high = rates.low * each / math.sqrt(largest), rates.high * each / math.sqrt(smallest)
+    assert low < 1e-3
+    assert 1e-3 < high < 2e-2
+
+
+@pytest.mark.parametrize("given", [CONFIGS, (",".join(CONFIGS),), (",".join(CONFIGS[:2]), *CONFIGS[2:])])
+def test_methods_are_given_with_commas_or_spaces(
+    given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Options] = []
+
+    def note(study: Options, out: Path) -> list[Record]:
+        asked.append(study)
+        return []
+
+    monkeypatch.setattr(driver, "run_study", note)
+    assert main(["study", "lm", "--methods", *given, "--preset", "smoke", "--out", str(tmp_path)]) == 0
+    assert asked[0].methods == CONFIGS
+
+
 def test_options_survive_json() -> None:
     study = options(models=("transformer",), workers=(1, 2), trials=3)
     assert Options.from_json(study.as_json()) == study
@@ -109,7 +200,12 @@ def test_options_survive_json() -> None:
     ("wrong", "says"),
     [
         ({"models": ("resnet20",)}, "models must be some of lstm-small, .* got 'resnet20'"),
-        ({"methods": ("signsgd",)}, "methods must be some of none, .* got 'signsgd'"),
+        ({"methods": ("nosuch",)}, "methods must be some of none, .*or configs.*, powersgd, .*; got 'nosuch'"),
+        ({"methods": ("none", "nosuch:rank=1")}, "methods must be some of .* got 'nosuch:rank=1'"),
+        ({"methods": ("error_feedback",)}, "methods must be some of .* got 'error_feedback'"),
+        ({"methods": ("topk:density=2",)}, r"methods: .*density must be a number in \(0, 1\], got 2"),
+        ({"methods": ("powersgd:rnak=2",)}, "methods: .*no parameter 'rnak'.*allowed: rank"),
+        ({"methods": ("topk:0.01",)}, "methods: .*got 'topk:0.01'"),
         ({"workers": (3,)}, "workers must divide the batch of 10, got 3"),
         ({"workers": (0,)}, "workers must be at least 1, got 0"),
         ({"trials": 0}, "trials must be at least 1, got 0"),
@@ -130,6 +226,7 @@ def test_wrong_options_are_refused_by_name(wrong: dict[str, object], says: str) 
         ["vision", "--preset", "smoke", "--out", "{out}", "--models", "lstm-small"],
         ["vision", "--preset", "smoke", "--out", "{out}", "--data", "{out}/nosuch"],
         ["lm", "--preset", "smoke", "--out", "{out}", "--data", "{out}/nosuch"],
+        ["lm", "--preset", "smoke", "--out", "{out}", "--methods", "none,nosuch"],
         ["lm", "--preset", "smoke", "--out", "{out}", "--storage", "nosuch://"],
         ["lm", "--preset", "smoke", "--out", "/dev/null/x"],
     ],

@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 
+from hvd_compress.registry import codec_class, codec_names
 from hvd_compress.study.methods import METHODS
 from hvd_compress.study.records import Record
-from hvd_compress.study.report import equal_bytes, paces, tables, training
+from hvd_compress.study.report import advice, equal_bytes, paces, tables, training
 from hvd_compress.study.report.charts import Figure, LinePanel
 from hvd_compress.study.report.facts import facts
-from hvd_compress.study.report.methods import label_of
+from hvd_compress.study.report.methods import UNCORRECTED, label_of
 from hvd_compress.study.report.outcomes import Job, Study, study_of
 from hvd_compress.study.report.panels import look_of
 from hvd_compress.study.report.scores import SCORES, spread_of
 from hvd_compress.study.report.speed import projections
 from hvd_compress.study.report.times import step_times
+from hvd_compress.study.results import Traffic
 from tests.study_records import LM, RECORDS, STUDY, changed, outcome, scaled, slowed
 
 FIGURES: dict[str, tuple[Callable[[Study], Figure | None], Callable[[Record], dict[str, Any]], str]] = {
@@ -121,13 +123,63 @@ def test_while_there_are_no_final_runs_the_best_of_the_search_stands_for_a_cell(
 
 
 def test_every_method_has_a_name_and_a_look_of_its_own() -> None:
-    assert len({label_of(method) for method in METHODS} - set(METHODS)) == len(METHODS)
-    assert len({look_of(method, "black") for method in METHODS}) == len(METHODS)
+    methods = {"none", *METHODS, *(name for name in codec_names() if not codec_class(name).wrapper)}
+    assert len({label_of(method) for method in methods} - methods) == len(methods)
+    assert len({look_of(method, "black") for method in methods}) == len(methods)
+
+
+CONFIGS = {
+    ("powersgd", "rank=2"): ("powersgd:rank=2", 100.0),
+    ("powersgd", "rank=1"): ("powersgd:rank=1", 200.0),
+    ("onebit", ""): ("onebit", 30.0),
+    ("topk", ""): ("topk", 72.0),
+    ("randomk", ""): ("randomk", 100.0),
+}
+"""Compression and ratio of methods that are configs of codecs."""
+
+
+@pytest.fixture(scope="module")
+def with_configs() -> Study:
+    """The study with more methods, which do as top-k does, from half the bytes to twice as many."""
+    dense = 4 * 1_161_600
+    more = [
+        dataclasses.replace(
+            record,
+            method=method,
+            setting=setting,
+            compression=compression,
+            traffic=Traffic(dense, round(dense / ratio), dense, round(dense / ratio), 0),
+        )
+        for (method, setting), (compression, ratio) in CONFIGS.items()
+        for record in RECORDS
+        if (record.task, record.workers, record.method, record.setting) == ("lm", 2, "topk", "0.01")
+    ]
+    return study_of([*RECORDS, *more])
+
+
+def test_configs_stand_beside_the_methods_of_presets(with_configs: Study) -> None:
+    labels = [row[1] for row in tables.results(with_configs, LM).rows]
+    assert {"PowerSGD rank=2", "PowerSGD rank=1", "OneBit", "top-k", "random-k"} <= set(labels)
+    panel = training.score_by_ratio(with_configs, LM).panels[1]
+    assert isinstance(panel, LinePanel)
+    assert next(line.x for line in panel.lines if line.method == "powersgd") == pytest.approx((100, 200), rel=0.01)
+    speeds = next(p for p in projections(with_configs, LM) if p.workers == 2)
+    assert {"powersgd", "onebit"} <= {pace.outcome.method for pace in speeds.paces(1e8)}
+    at_100 = next(c for c in equal_bytes.comparisons(with_configs) if (c.job, c.label) == (Job(LM, 2), "100x"))
+    assert [(o.method, o.setting) for o in at_100.others if o.method == "powersgd"] == [("powersgd", "rank=2")]
+    results = json.loads(json.dumps(facts(with_configs), allow_nan=False))["results"]
+    assert sum((result["method"], result["setting"]) in CONFIGS for result in results) == len(CONFIGS)
+
+
+def test_the_fastest_acceptable_config_is_recommended(with_configs: Study) -> None:
+    slow_link = advice.recommendations(with_configs, LM)[0]
+    assert slow_link.pace.outcome.label == "PowerSGD rank=1"
 
 
 def test_methods_are_compared_at_equal_bytes_only() -> None:
     at_100 = next(c for c in equal_bytes.comparisons(STUDY) if (c.job, c.label) == (Job(LM, 2), "100x"))
-    assert [(o.method, o.setting) for o in at_100.others] == [("topk", "100x"), ("dgc", "100x"), ("topk_qsgd", "100x")]
+    at_ratio = [("topk", "100x"), ("dgc", "100x"), ("topk_qsgd", "100x")]
+    assert [(o.method, o.setting) for o in at_100.others] == [*at_ratio, ("randomk", "0.01"), (UNCORRECTED, "0.01")]
     assert at_100.smallest is not None
     assert at_100.name(at_100.smallest) == "QSGD (only 15.5x)"
 
@@ -137,7 +189,7 @@ def test_methods_are_compared_at_equal_bytes_only() -> None:
 
     beside = equal_bytes.comparisons(changed(more_bytes, "dgc", "100x"))
     at_100 = next(c for c in beside if (c.job, c.label) == (Job(LM, 2), "100x"))
-    assert [o.method for o in at_100.others] == ["topk", "topk_qsgd"]
+    assert [o.method for o in at_100.others] == ["topk", "topk_qsgd", "randomk", UNCORRECTED]
 
 
 def test_figure_of_equal_bytes_shows_the_seeds() -> None:

@@ -37,7 +37,7 @@ def jointsq_claims(study: Study) -> list[Claim]:
             tuple(_learned(study)),
         ),
         claim(
-            "at equal bytes JointSQ is not worse than the other methods, beyond the standard deviation over the seeds",
+            "at equal bytes JointSQ is not worse than earlier methods, beyond the standard deviation over the seeds",
             _against_others(compared),
         ),
         claim(
@@ -73,7 +73,7 @@ def _against_others(compared: list[Comparison]) -> Iterator[Case]:
     for comparison in compared:
         score, own = comparison.job.subject.score, comparison.jointsq.spread
         for other in comparison.others:
-            if other.spread.values:
+            if other.method in _EARLIER and other.spread.values:
                 sd = score.harm_sd(own, other.spread)
                 where = f"{comparison.job.label}, {comparison.label}, against {label_of(other.method)}"
                 limit = 0.0 if math.isnan(sd) else sd

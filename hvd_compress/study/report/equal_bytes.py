@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import fmean
 
 from hvd_compress.study.report.charts import Axis, DotPanel, Dots, Figure, Level, slug
-from hvd_compress.study.report.methods import counted_ratio, label_of
+from hvd_compress.study.report.methods import COUNTED, counted_ratio, label_of
 from hvd_compress.study.report.outcomes import Job, Outcome, Study, Subject
 from hvd_compress.study.report.tables import Table, change_text, filled
 from hvd_compress.study.report.training import score_axis
 
 __all__ = ["Comparison", "comparisons", "counted", "figures", "kind_of", "needed", "table"]
 
-_OTHERS = ("topk", "dgc", "topk_qsgd", "qsgd")
 _SAME = 0.1
 """Bytes that differ by no larger share count as the same."""
 _LEARNED = {("lm", "lstm-small", "kjv"): 224.5, ("vision", "", "digits"): 0.97}
@@ -82,8 +82,9 @@ def _beside(study: Study, jointsq: Outcome) -> Comparison:
     def distance(other: Outcome) -> float:
         return abs(other.compressed_bytes / jointsq.compressed_bytes - 1)
 
-    closest = (min(study.find(jointsq.job, method), key=distance, default=None) for method in _OTHERS)
-    others = tuple(other for other in closest if other is not None and distance(other) <= _SAME)
+    beside = (other for other in study.at(jointsq.job) if other.method not in ("none", "jointsq", COUNTED))
+    closest = (min(of, key=distance) for _, of in groupby(beside, key=lambda other: other.method))
+    others = tuple(other for other in closest if distance(other) <= _SAME)
     quantised = study.find(jointsq.job, "qsgd")
     smallest = min(quantised, key=lambda other: other.compressed_bytes, default=None)
     larger = smallest is not None and smallest.compressed_bytes > (1 + _SAME) * jointsq.compressed_bytes

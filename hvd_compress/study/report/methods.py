@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from hvd_compress.policy import wrapper_parameters
-from hvd_compress.registry import parse_config
+from hvd_compress.registry import codec_class, codec_names, parse_config
 
-__all__ = ["COUNTED", "SPARSIFIERS", "UNCORRECTED", "config_of", "counted_ratio", "label_of", "rank_of"]
+__all__ = ["COUNTED", "SPARSIFIERS", "UNCORRECTED", "config_of", "counted_ratio", "density_of", "label_of", "rank_of"]
 
 SPARSIFIERS = ("topk", "dgc", "randomk")
 UNCORRECTED, COUNTED = "randomk-no-residual", "jointsq-values"
@@ -30,8 +30,13 @@ _LABELS = {
 
 
 def label_of(method: str) -> str:
-    """What people call a method."""
-    return _LABELS.get(method, method)
+    """What people call a method; a codec that no preset has goes by the name of its class, which is its paper's.
+
+    >>> label_of("topk"), label_of("powersgd"), label_of("of another version")
+    ('top-k', 'PowerSGD', 'of another version')
+    """
+    own = codec_class(method).__name__ if method in codec_names() else method
+    return _LABELS.get(method, own)
 
 
 def rank_of(method: str) -> tuple[int, str]:
@@ -48,6 +53,18 @@ def config_of(compression: str) -> Mapping[str, Any]:
         return {"name": compression.partition(":")[0].strip()}
 
 
+def density_of(compression: str) -> float | None:
+    """The fraction of entries sent, by default or as a config string says; None where the codec has none.
+
+    >>> density_of("topk"), density_of("topk:density=0.1"), density_of("onebit")
+    (0.01, 0.1, None)
+    """
+    config = config_of(compression)
+    default = getattr(codec_class(config["name"]), "density", None) if config["name"] in codec_names() else None
+    density: float | None = config.get("density", default)
+    return density
+
+
 def counted_ratio(compression: str) -> float:
     """The compression ratio as the two papers count it; NaN for what is in neither.
 
@@ -62,8 +79,9 @@ def counted_ratio(compression: str) -> float:
     1000.0
     """
     config = config_of(compression)
-    if config["name"] in SPARSIFIERS and "density" in config:
-        return 0.5 / float(config["density"])
+    density = density_of(compression)
+    if config["name"] in SPARSIFIERS and density is not None:
+        return 0.5 / density
     if config["name"] == "qsgd" and "levels" in config:
         return 32 / (math.log2(config["levels"]) + 1)
     if config.get("accounting") == "values" and "bits_per_entry" in config:

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 from hvd_compress.study.records import Record
-from hvd_compress.study.report.methods import config_of, label_of, rank_of
+from hvd_compress.study.report.methods import density_of, label_of, rank_of
 from hvd_compress.study.report.scores import SCORES, Score, Spread, spread_of
 from hvd_compress.study.results import StepTime
 
@@ -98,7 +98,7 @@ class Outcome:
     @property
     def density(self) -> float | None:
         """Fraction of entries sent, where the method has one."""
-        return config_of(self.compression).get("density")
+        return density_of(self.compression)
 
     @property
     def dense_bytes(self) -> float:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
 
+from hvd_compress.registry import codec_names
 from hvd_compress.study.report.charts import Axis, BarPanel, DotPanel, Dots, Line, LinePanel, Panel
 from hvd_compress.study.report.methods import COUNTED, UNCORRECTED
 
@@ -26,7 +27,8 @@ _LOOKS = {
     "randomk": ("#56B4E9", "X"),
     UNCORRECTED: ("#56B4E9", "X"),
 }
-_OTHER = ("#8B6B3E", "P")
+_OTHERS = ("#8B6B3E", "#6A3D9A", "#7F7F7F", "#A50026", "#117733"), "P*<>pdXs"
+"""Colours and markers of codecs that no preset has; their numbers have no common divisor, so that 40 look different."""
 _DASHES = {COUNTED: ":", UNCORRECTED: "--"}
 """Of a method that looks like another but for its hollow markers."""
 _NTH: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (1, 1)), (0, (6, 2, 1, 2, 1, 2)))
@@ -65,7 +67,10 @@ def extent(panel: Panel) -> tuple[list[float], list[float]]:
 
 def look_of(method: str, ink: str) -> tuple[str, str, str]:
     """Colour of a method, its marker, and the colour that fills it; `ink` is the colour of text."""
-    colour, marker = _LOOKS.get(method, _OTHER)
+    others = [name for name in codec_names() if name not in _LOOKS]
+    colours, markers = _OTHERS
+    nth = others.index(method) if method in others else len(others)
+    colour, marker = _LOOKS.get(method, (colours[nth % len(colours)], markers[nth % len(markers)]))
     return colour or ink, marker, "none" if method in _DASHES else colour or ink
 
 
