@@ -12,7 +12,7 @@ import numpy as np
 from hvd_compress.generator import Key
 from hvd_compress.native import kernels
 from hvd_compress.ops.base import Array
-from hvd_compress.ops.native_levels import NativeLevels
+from hvd_compress.ops.native_codes import NativeCodes
 
 __all__ = ["NativeKernels"]
 
@@ -29,7 +29,7 @@ def _sums_finite(addends: Sequence[Array], decay: float) -> bool:
     return kernels.count_at_least(addends[0], _HALF_STEP) == 0 or bool(kernels.sums_finite(*addends, decay))
 
 
-class NativeKernels(NativeLevels):
+class NativeKernels(NativeCodes):
     """Comes before the class of a backend whose arrays share memory with NumPy's."""
 
     def largest(self, x: Array, k: int) -> Array:
