@@ -61,7 +61,7 @@ class DenseSign(Dense):
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
         if not self.momentum:
-            return ops.signs(gradient), state
+            return ops.signs(gradient, gradient), state
         momentum = ops.scale_add(ops.scale(gradient, 1.0 - self.momentum), state["momentum"], self.momentum)
         return ops.cond(
             ops.all_finite(gradient),

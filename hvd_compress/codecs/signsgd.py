@@ -110,7 +110,8 @@ class SignSGD(Codec):
         return ops.constant((1.0, -1.0), "float32")
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
-        return ops.signs(ops.float32(reduced)), state
+        gradient = ops.float32(reduced)
+        return ops.signs(gradient, gradient), state
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return (signs_nbytes(spec.numel),)

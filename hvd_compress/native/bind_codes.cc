@@ -21,14 +21,13 @@ Bytes packed_negative(const Floats& x, bool zero) {
     return packed;
 }
 
-Floats signs_of(const Floats& x) {
+void signs_of(const Floats& x, Floats out) {
+    same_size(x, out);
     const std::size_t n = size_of(x);
-    Floats out = new_array<float>(n);
     const float* from = x.data();
     float* to = out.mutable_data();
     py::gil_scoped_release release;
     in_parts(n, [=](std::size_t at, std::size_t size) { kernels().signs(from + at, to + at, size); });
-    return out;
 }
 
 Array<double> sums_of(const Floats& x, std::size_t size, const std::vector<int>& terms) {
@@ -104,7 +103,7 @@ std::pair<Bytes, bool> unpacked_trits(const Bytes& packed, std::size_t count) {
 void define_codes(py::module_& module) {
     const auto array = [] { return py::arg().noconvert(); };
     module.def("pack_negative", &packed_negative, array(), py::arg());
-    module.def("signs", &signs_of, array());
+    module.def("signs", &signs_of, array(), array());
     module.def("magnitude_sums", &sums_of, array(), py::arg(), py::arg());
     module.def("power_codes", &codes_of_powers, array(), py::arg(), py::arg(), py::arg());
     module.def("sum_codes", &sum_tabled, array(), py::arg(), py::arg(), py::arg(), py::arg(), py::arg(), py::arg());

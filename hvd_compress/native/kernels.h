@@ -99,7 +99,7 @@ struct Kernels {
     Moments (*level_moments)(const float* x, std::size_t n, Line line, double low, double* distances, double* products);
     // Bit i of `out`: whether x[i] is below zero, or `zero` for zeros; ceil(n / 8) bytes.
     void (*pack_negative)(const float* x, std::size_t n, bool zero, std::uint8_t* out);
-    // out[i] = 1, -1 or 0 by the sign of x[i]; inf and NaN stay.
+    // out[i] = 1, -1 or 0 by the sign of x[i]; inf and NaN stay. `out` may be x.
     void (*signs)(const float* x, float* out, std::size_t n);
     // sums[i] = terms of entry i of each row, added.
     void (*row_terms)(const float* const rows[kRows], std::size_t n, Term term, double* sums);

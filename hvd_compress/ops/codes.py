@@ -28,8 +28,11 @@ class Codes(Levels):
         bits = self.where(self.equal(self.magnitude_bits(x), 0), zero, self.negative(x))
         return self.pack_bits(bits, 1)
 
-    def signs(self, x: Array) -> Array:
-        """1, -1 or 0 for each entry of float32 `x`, by its bits; inf and NaN stay what they are."""
+    def signs(self, x: Array, out: Array | None = None) -> Array:
+        """1, -1 or 0 for each entry of float32 `x`, by its bits; inf and NaN stay what they are.
+
+        May overwrite `out`, which may be `x` itself.
+        """
         bits = self.magnitude_bits(x)
         signs = self.cast(bits > 0, "int64") * (1 - 2 * self.negative(x))
         return self.where(bits < _INFINITY, self.cast(signs, "float32"), x)

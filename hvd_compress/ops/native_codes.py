@@ -24,9 +24,13 @@ class NativeCodes(NativeLevels):
             return super().pack_negative(x, zero)
         return self.from_numpy(kernels.pack_negative(values, bool(zero)))
 
-    def signs(self, x: Array) -> Array:
-        values = self.view(x)
-        return super().signs(x) if values is None else self.from_numpy(kernels.signs(values).reshape(values.shape))
+    def signs(self, x: Array, out: Array | None = None) -> Array:
+        arrays = self.views(x) if out is None else self.views(x, out)
+        if arrays is None:
+            return super().signs(x)
+        into = self.room(x, out)
+        kernels.signs(arrays[0], self.as_numpy(into))
+        return into
 
     def magnitude_sums(self, x: Array, size: int, terms: Sequence[str]) -> Array:
         values = self.view(x)

@@ -516,6 +516,9 @@ def test_signs_and_powers(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
         same(ops.pack_negative(x, zero), PLAIN.pack_negative(x, zero))
         same(ops.pack_negative(x[:-5], zero), PLAIN.pack_negative(x[:-5], zero))
     same(ops.signs(x), PLAIN.signs(x))
+    room = x.copy()
+    assert ops.signs(room, room) is room
+    same(room, PLAIN.signs(x))
     for offset, key in ((18, Key(5, 9)), (100, Key(1, 2)), (0, Key(0xFFFFFFFF, 3))):
         same(ops.power_codes(x, offset, key), PLAIN.power_codes(x, offset, key))
 
@@ -592,7 +595,7 @@ def test_strata(ops: NativeKernels, n: int, k: int) -> None:
 
 def test_every_operation_in_cpp_is_compared_here() -> None:
     source = Path(__file__).read_text()
-    helpers = {"as_numpy", "from_numpy", "view", "views", "number"}
+    helpers = {"as_numpy", "from_numpy", "view", "views", "room", "number"}
     names = {
         name for kind in (NativeLevels, NativeCodes, NativeKernels) for name in vars(kind) if not name.startswith("_")
     } - helpers
