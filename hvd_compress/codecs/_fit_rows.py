@@ -12,7 +12,7 @@ from hvd_compress.codecs._levels import SMALLEST_STEP
 from hvd_compress.ops.base import Array
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["Groups", "filled_rows", "fit_rows", "rows_of", "spread_rows"]
+__all__ = ["Groups", "fit_rows", "rows_of", "spread_rows"]
 
 
 class Groups(NamedTuple):
@@ -30,22 +30,9 @@ class Groups(NamedTuple):
     counts: Array
 
 
-def filled_rows(ops: Kernels, values: Array, size: int) -> Array:
-    """Rows of `size` of 1-D `values` each, filled up with zeros to a power of two."""
-    k, columns = ops.shape(values)[0], 1 << (size - 1).bit_length()
-    rows, dtype = -(-k // size), ops.dtype(values)
-    if rows <= 1 or columns == size:
-        filled = ops.concat([values, ops.zeros(rows * columns - k, dtype)])
-    else:
-        starts, column = ops.reshape(ops.arange(rows) * size, (rows, 1)), ops.arange(columns)
-        place = ops.where(column < ops.clip(k - starts, 0, size), starts + column, k)
-        filled = ops.take(ops.concat([values, ops.zeros(1, dtype)]), ops.flatten(place))
-    return ops.reshape(filled, (rows, columns))
-
-
 def rows_of(ops: Kernels, values: Array, size: int) -> tuple[Groups, Array]:
     """Groups of `size` values each, the last one perhaps shorter, and where in all rows each value is."""
-    k, rows = ops.shape(values)[0], filled_rows(ops, values, size)
+    k, rows = ops.shape(values)[0], ops.filled_rows(values, size)
     starts = ops.reshape(ops.arange(ops.shape(rows)[0]) * size, (-1, 1))
     own = ops.arange(k)
     place = own // size * ops.shape(rows)[1] + own - own // size * size

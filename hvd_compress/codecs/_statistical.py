@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import NamedTuple
 
 from hvd_compress.codec import Array
 from hvd_compress.ops.kernels import Kernels
 
-__all__ = ["MODELS", "estimated_threshold", "usual_stages"]
+__all__ = ["MODELS", "estimated_threshold", "magnitude_bits_of", "usual_stages"]
 
 MODELS = ("exponential", "gpareto", "gamma")
 _FIRST = 0.25
 """Fraction that passes the first of several stages."""
+_SMALLEST, _LARGEST = 0x00800000, 3e38
+"""Bits of the smallest magnitude that does not count as zero, and the largest threshold."""
 _EQUAL = 1e-4
 """Spread, in terms of the mean, below which all magnitudes count as equal."""
 
 
 class _Moments(NamedTuple):
-    """Mean and variance, and the mean of the logarithms."""
+    """Mean and variance, and the mean of the logarithms; 0 for what a model does not need."""
 
     mean: float
     variance: float
@@ -36,16 +39,16 @@ def usual_stages(density: float) -> int:
     return 1 + max(0, math.ceil(math.log(density / _FIRST, _FIRST)))
 
 
-def estimated_threshold(ops: Kernels, magnitudes: Array, density: float, model: str, stages: int) -> float:
-    """Estimate the threshold that a fraction `density` of float64 `magnitudes` reaches.
+def estimated_threshold(ops: Kernels, x: Array, density: float, model: str, stages: int) -> float:
+    """Estimate the threshold that a fraction `density` of the magnitudes of `x` reaches.
 
     The first stage fits the model to all magnitudes that are not zero. Each other one fits what is left of it to those
     that pass the stage before, of which the same fraction shall pass. Nothing may be traced.
 
     Parameters
     ----------
-    magnitudes : array, shape (n,)
-        Finite; n >= 1.
+    x : array, shape (n,)
+        float32, finite; n >= 1. Magnitudes below 2**-126 count as zero.
     density : float
         In (0, 1].
     model : str
@@ -54,25 +57,41 @@ def estimated_threshold(ops: Kernels, magnitudes: Array, density: float, model: 
     """
     stages = stages if density < _FIRST else 1
     first = density if stages == 1 else _FIRST
-    total, magnitudes = ops.shape(magnitudes)[0], ops.take(magnitudes, ops.nonzero(magnitudes > 0))
-    if ops.shape(magnitudes)[0] == 0:
+    total, count = ops.shape(x)[0], ops.count_at_least(x, _SMALLEST)
+    if count == 0:
         return 0.0
-    threshold = _QUANTILES[model](_moments(ops, magnitudes), min(1.0, first * total / ops.shape(magnitudes)[0]))
-    later = _QUANTILES["exponential" if model == "exponential" else "gpareto"]
+    threshold = _QUANTILES[model](_moments(ops, x, count, 0.0, model), min(1.0, first * total / count))
+    later = "exponential" if model == "exponential" else "gpareto"
     for _ in range(stages - 1):
-        magnitudes = ops.take(magnitudes, ops.nonzero(magnitudes >= threshold))
-        above = magnitudes - threshold
-        if ops.shape(ops.nonzero(above > 0))[0] == 0:
+        x = ops.take(x, ops.at_least(x, max(_SMALLEST, magnitude_bits_of(threshold))))
+        if ops.shape(x)[0] == 0:
             break
-        threshold += later(_moments(ops, above), (density / first) ** (1 / (stages - 1)))
+        above = _moments(ops, x, ops.shape(x)[0], threshold, later)
+        if above.mean <= 0:
+            break
+        threshold += _QUANTILES[later](above, (density / first) ** (1 / (stages - 1)))
     return threshold
 
 
-def _moments(ops: Kernels, x: Array) -> _Moments:
-    logarithms = ops.log(ops.where(x > 0, x, 1.0))
-    sums = [ops.reshape(ops.sum(term), (1,)) for term in (x, x * x, logarithms)]
-    mean, square, log_mean = (value / ops.shape(x)[0] for value in ops.to_list(ops.concat(sums)))
-    return _Moments(mean, max(0.0, square - mean * mean), log_mean)
+def magnitude_bits_of(threshold: float) -> int:
+    """Bits of the float32 next to a threshold of at least 0, which may be -0.0."""
+    return int(struct.unpack("<I", struct.pack("<f", max(0.0, min(threshold, _LARGEST))))[0])
+
+
+def _moments(ops: Kernels, x: Array, count: int, low: float, model: str) -> _Moments:
+    """Of what the `count` magnitudes that are not zero exceed `low` by, as far as the model asks for them."""
+    terms = ("all",) if model == "exponential" else ("all", "squares")
+    mean, *squares = (
+        value / count for value in ops.to_list(ops.flatten(ops.magnitude_sums(x, ops.shape(x)[0], terms)))
+    )
+    variance = max(0.0, squares[0] - mean * mean) if squares else 0.0
+    return _Moments(mean - low, variance, _log_sum(ops, x) / count if model == "gamma" else 0.0)
+
+
+def _log_sum(ops: Kernels, x: Array) -> float:
+    wide = ops.wide_magnitudes(x)
+    (total,) = ops.to_list(ops.reshape(ops.sum(ops.log(ops.where(wide > 0, wide, 1.0))), (1,)))
+    return float(total)
 
 
 def _exponential(moments: _Moments, density: float) -> float:

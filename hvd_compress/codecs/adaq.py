@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Feedback
 from hvd_compress.codecs._scales import flag_of_scales
-from hvd_compress.codecs._signs import class_means, pack_means, pack_signs, signs_nbytes, unpack_means, unpack_signs
+from hvd_compress.codecs._signs import class_means, pack_means, signs_nbytes, tables_of_means
 from hvd_compress.codecs._sparse import LargestSparsifier
 from hvd_compress.generator import Site
 from hvd_compress.indices import decode_indices, encode_indices, index_nbytes
@@ -61,16 +61,14 @@ class AdaQ(LargestSparsifier):
     def pack(self, ops: Kernels, x: Array, indices: Array, site: Site) -> Payload:
         (n,), (k,) = ops.shape(x), ops.shape(indices)
         values = ops.take(x, indices)
-        negative = ops.negative(values)
-        means = class_means(ops, values, negative, max(1, k))
-        parts = pack_means(ops, means), encode_indices(ops, indices, n, k), pack_signs(ops, negative)
+        means = class_means(ops, values, max(1, k))
+        parts = pack_means(ops, means), encode_indices(ops, indices, n, k), ops.pack_negative(values)
         return Payload(parts, flag_of_scales(ops, means), (k,), indices)
 
     def entries(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
         means, indices, signs = payload.parts
         (k,) = self.counts(spec)
-        above, below = unpack_means(ops, means)
-        values = ops.where(unpack_signs(ops, signs, k) > 0, -below, above)
+        values = ops.restore_codes(signs, 1, tables_of_means(ops, means), max(1, k), k)
         return values, decode_indices(ops, indices, spec.numel, k) if payload.kept is None else payload.kept
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:

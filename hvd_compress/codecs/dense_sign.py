@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, State
-from hvd_compress.codecs._signs import signs_of
 from hvd_compress.codecs.none import Dense
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import real
@@ -62,10 +61,10 @@ class DenseSign(Dense):
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
         if not self.momentum:
-            return signs_of(ops, gradient), state
+            return ops.signs(gradient, gradient), state
         momentum = ops.scale_add(ops.scale(gradient, 1.0 - self.momentum), state["momentum"], self.momentum)
         return ops.cond(
             ops.all_finite(gradient),
-            lambda: (signs_of(ops, momentum), {**state, "momentum": momentum}),
+            lambda: (ops.signs(momentum), {**state, "momentum": momentum}),
             lambda: (gradient, state),
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
-from hvd_compress.codecs._scales import flag_of_scales, read_scales, usable, wide_magnitudes
-from hvd_compress.codecs._signs import pack_signs, signs_nbytes, unpack_signs
+from hvd_compress.codecs._scales import flag_of_scales, read_scales, usable
+from hvd_compress.codecs._signs import signs_nbytes
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.payload import Payload, TensorSpec
@@ -61,13 +62,26 @@ class EFSignSGD(Codec):
         x = ops.float32(x)
         n = ops.shape(x)[0]
         # A product, because graphs of TensorFlow make one of a division by a number, too.
-        mean = usable(ops, ops.float32(ops.ordered_sum(wide_magnitudes(ops, x)) * (1.0 / max(1, n))))
-        parts = ops.to_bytes(mean[: min(1, n)]), pack_signs(ops, ops.negative(x))
-        return Payload(parts, flag_of_scales(ops, mean), (n,)), state
+        mean = usable(ops, ops.float32(ops.magnitude_sums(x, max(1, n), ("all",))[0] * (1.0 / max(1, n))))
+        return Payload((ops.to_bytes(mean), ops.pack_negative(x)), flag_of_scales(ops, mean), (n,)), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        n = spec.numel
+        return ops.restore_codes(payload.parts[1], 1, self._values(ops, payload), max(1, n), n)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        rows = [(payload.parts[1], self._values(ops, payload)) for payload in payloads]
+        return ops.sum_codes(rows, 1, max(1, spec.numel), factor, into)
+
+    def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return ops.subtract_codes(x, payload.parts[1], 1, self._values(ops, payload), max(1, spec.numel))
+
+    def _values(self, ops: Kernels, payload: Payload) -> Array:
+        """What the two signs stand for."""
         mean = read_scales(ops, payload.parts[0])
-        return ops.where(unpack_signs(ops, payload.parts[1], spec.numel) > 0, -mean, mean)
+        return ops.concat([mean, -mean])
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return 4 * min(1, spec.numel), signs_nbytes(spec.numel)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Reduction, State
@@ -13,7 +14,6 @@ from hvd_compress.registry import register
 
 __all__ = ["Natural"]
 
-_MANTISSA = 0x7FFFFF
 _LARGEST = 127
 _OFFSET = 18
 """Biased exponents of float32 that a code's are behind; so codes reach from 2**-108 to 2**18."""
@@ -70,18 +70,27 @@ class Natural(Codec):
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
         n = ops.shape(x)[0]
-        bits = ops.cast(ops.magnitude_bits(x), "int64")
-        exponents = ops.shift_right(bits, 23)
-        draws = ops.random_bits(ops.arange(n), generator_key(self.seed, site, ROUNDING))
-        up = ops.cast(ops.bit_and(draws, _MANTISSA) < ops.bit_and(bits, _MANTISSA), "int64")
-        levels = ops.where(exponents > 0, ops.clip(exponents + up - _OFFSET, 0, _LARGEST), 0)
-        codes = ops.shift_left(ops.negative(x), 7) + levels
-        flag = ops.where(ops.all(ops.equal(levels, 0)), EMPTY, NORMAL)
+        codes = ops.power_codes(x, _OFFSET, generator_key(self.seed, site, ROUNDING))
+        flag = ops.where(ops.all(ops.equal(ops.bit_and(codes, _LARGEST), 0)), EMPTY, NORMAL)
         flag = ops.where(ops.all_finite(x), flag, NONFINITE)
-        return Payload((ops.cast(codes, "uint8"),), flag, (n,)), state
+        return Payload((codes,), flag, (n,)), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        codes = ops.cast(payload.parts[0], "int64")
+        n = spec.numel
+        return ops.restore_codes(payload.parts[0], 8, self._values(ops), max(1, n), n)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        rows = [(payload.parts[0], self._values(ops)) for payload in payloads]
+        return ops.sum_codes(rows, 8, max(1, spec.numel), factor, into)
+
+    def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        return ops.subtract_codes(x, payload.parts[0], 8, self._values(ops), max(1, spec.numel))
+
+    def _values(self, ops: Kernels) -> Array:
+        """What each code stands for."""
+        codes = ops.arange(256)
         levels = ops.bit_and(codes, _LARGEST)
         bits = ops.shift_left(ops.where(levels > 0, levels + _OFFSET, 0), 23)
         values = ops.from_bytes(ops.to_bytes(ops.cast(bits, "int32")), "float32")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
 from hvd_compress.codecs._scales import flag_of_scales
-from hvd_compress.codecs._signs import class_means, pack_means, pack_signs, signs_nbytes, unpack_means, unpack_signs
+from hvd_compress.codecs._signs import class_means, pack_means, signs_nbytes, tables_of_means
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import integer
@@ -68,18 +69,24 @@ class OneBit(Codec):
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
         x = ops.float32(x)
-        n, negative = ops.shape(x)[0], ops.negative(x)
-        means = class_means(ops, x, negative, self._size(n))
-        parts = pack_means(ops, means), pack_signs(ops, negative)
+        n = ops.shape(x)[0]
+        means = class_means(ops, x, self._size(n))
+        parts = pack_means(ops, means), ops.pack_negative(x)
         return Payload(parts, flag_of_scales(ops, means), (n,)), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        n, size = spec.numel, self._size(spec.numel)
-        above, below = unpack_means(ops, payload.parts[0])
-        signs = unpack_signs(ops, payload.parts[1], n)
-        if size < n:
-            above, below = ops.spread(above, size, n), ops.spread(below, size, n)
-        return ops.where(signs > 0, -below, above)
+        tables, n = tables_of_means(ops, payload.parts[0]), spec.numel
+        return ops.restore_codes(payload.parts[1], 1, tables, self._size(n), n)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        rows = [(payload.parts[1], tables_of_means(ops, payload.parts[0])) for payload in payloads]
+        return ops.sum_codes(rows, 1, self._size(spec.numel), factor, into)
+
+    def error(self, ops: Kernels, x: Array, payload: Payload, spec: TensorSpec, site: Site) -> Array:
+        tables = tables_of_means(ops, payload.parts[0])
+        return ops.subtract_codes(x, payload.parts[1], 1, tables, self._size(spec.numel))
 
     def _size(self, n: int) -> int:
         return min(self.bucket_size or n, n) or 1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Feedback, State
-from hvd_compress.codecs._scales import wide_magnitudes
 from hvd_compress.codecs._sparse import Sparsifier, pack_entries, sparse_nbytes, unpack_entries
-from hvd_compress.codecs._statistical import MODELS, estimated_threshold, usual_stages
+from hvd_compress.codecs._statistical import MODELS, estimated_threshold, magnitude_bits_of, usual_stages
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, integer, real
@@ -90,11 +88,11 @@ class SIDCo(Sparsifier):
         if not ops.all_finite(x):
             return 0
         stages = self.stages or usual_stages(self.density)
-        threshold = estimated_threshold(ops, wide_magnitudes(ops, x), self.density, self.model, stages)
+        threshold = estimated_threshold(ops, x, self.density, self.model, stages)
         for _ in range(_TIMES):
-            (least,) = struct.unpack("<I", struct.pack("<f", min(threshold, 3e38)))
+            least = magnitude_bits_of(threshold)
             if ops.count_at_least(x, least) >= k:
-                return int(least)
+                return least
             threshold *= _LOWERED
         return 0
 

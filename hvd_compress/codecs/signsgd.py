@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
-from hvd_compress.codecs._signs import pack_signs, signs_nbytes, signs_of, unpack_signs
+from hvd_compress.codecs._signs import signs_nbytes
 from hvd_compress.codecs.dense_sign import DenseSign
 from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
@@ -90,15 +91,27 @@ class SignSGD(Codec):
             x = ops.scale_add(ops.scale(x, 1.0 - self.momentum), state["momentum"], self.momentum)
             after = {"momentum": x}
         flag = flag_of(ops, x)
-        votes = ops.where(ops.equal(ops.magnitude_bits(x), 0), (site.step + site.rank) % 2, ops.negative(x))
-        payload = Payload((pack_signs(ops, votes),), flag, (ops.shape(x)[0],))
+        votes = ops.pack_negative(x, (site.step + site.rank) % 2)
+        payload = Payload((votes,), flag, (ops.shape(x)[0],))
         return payload, ops.cond(ops.equal(flag, NONFINITE), lambda: state, lambda: after)
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        return ops.cast(1 - 2 * unpack_signs(ops, payload.parts[0], spec.numel), "float32")
+        n = spec.numel
+        return ops.restore_codes(payload.parts[0], 1, self._values(ops), max(1, n), n)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        rows = [(payload.parts[0], self._values(ops)) for payload in payloads]
+        return ops.sum_codes(rows, 1, max(1, spec.numel), factor, into)
+
+    def _values(self, ops: Kernels) -> Array:
+        """What the two signs stand for."""
+        return ops.constant((1.0, -1.0), "float32")
 
     def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
-        return signs_of(ops, ops.float32(reduced)), state
+        gradient = ops.float32(reduced)
+        return ops.signs(gradient, gradient), state
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return (signs_nbytes(spec.numel),)

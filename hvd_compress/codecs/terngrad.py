@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
 from hvd_compress.codec import Array, Codec, Feedback, Reduction, State
-from hvd_compress.codecs._packing import pack_levels, packed_nbytes, unpack_levels
-from hvd_compress.codecs._scales import flag_of_scales, read_scales, rounded, usable, wide_magnitudes
+from hvd_compress.codecs._packing import packed_nbytes
+from hvd_compress.codecs._scales import flag_of_scales, read_scales, usable
 from hvd_compress.generator import ROUNDING, Site, generator_key
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import choice, integer, real
@@ -15,6 +16,8 @@ from hvd_compress.payload import Payload, TensorSpec
 from hvd_compress.registry import register
 
 __all__ = ["TernGrad"]
+
+_LOWER_BITS = 0b01010101
 
 
 @register("terngrad")
@@ -76,31 +79,41 @@ class TernGrad(Codec):
         n = ops.shape(x)[0]
         scale = usable(ops, ops.bucket_maxima(x, max(1, n)))
         key = generator_key(self.seed, site, ROUNDING)
-        negative, levels = rounded(ops, x, scale, max(1, n), 1, key)
+        codes = ops.pack_rounded(x, scale, max(1, n), 1, key)
+        # Of the codes of four entries, with the sign as upper bit, to 0, 1 and 2.
+        levels = ops.bit_and(codes, _LOWER_BITS)
+        symbols = levels + ops.bit_and(levels, ops.shift_right(codes, 1))
         if self.packing == "radix":
-            symbols = pack_levels(ops, negative, levels, 1, "radix")
-        else:
-            symbols = ops.pack_bits(levels + negative * levels, 2)
+            symbols = ops.pack_trits(symbols, n)
         return Payload((ops.to_bytes(scale), symbols), flag_of_scales(ops, scale), (n,)), state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
-        scale, packed = read_scales(ops, payload.parts[0]), payload.parts[1]
+        return ops.restore_levels(*self._coded(ops, payload, spec), max(1, spec.numel), 1, spec.numel)
+
+    def combine(
+        self, ops: Kernels, payloads: Sequence[Payload], spec: TensorSpec, site: Site, factor: Array, into: Array
+    ) -> Array:
+        rows = [self._coded(ops, payload, spec) for payload in payloads]
+        return ops.sum_levels(rows, max(1, spec.numel), 1, factor, into)
+
+    def _coded(self, ops: Kernels, payload: Payload, spec: TensorSpec) -> tuple[Array, Array]:
+        """Codes of signs and levels, and the scale."""
+        scale, symbols = read_scales(ops, payload.parts[0]), payload.parts[1]
         if self.packing == "radix":
-            negative, levels = unpack_levels(ops, packed, spec.numel, 1, "radix")
-        else:
-            symbols = ops.unpack_bits(packed, 2, spec.numel)
-            ops.require(ops.all(symbols <= 2), "payload: a symbol is above 2")
-            negative, levels = ops.shift_right(symbols, 1), ops.cast(symbols > 0, "int64")
-        return ops.float32(levels * (1 - 2 * negative)) * scale
+            symbols = ops.unpack_trits(symbols, spec.numel)
+        upper = ops.bit_and(ops.shift_right(symbols, 1), _LOWER_BITS)
+        known = ops.all(ops.equal(ops.bit_and(upper, symbols), 0))
+        symbols = ops.require(known, "payload: a symbol is above 2", symbols)
+        return symbols + upper, scale
 
     def _clipped(self, ops: Kernels, x: Array) -> Array:
         if self.clip_sigma is None:
             return x
-        wide = wide_magnitudes(ops, x)
+        n = max(1, ops.shape(x)[0])
         # A product, because graphs of TensorFlow make one of a division by a number, too.
-        variance = ops.ordered_sum(wide * wide) * (1.0 / max(1, ops.shape(x)[0]))
+        variance = ops.magnitude_sums(x, n, ("squares",))[0] * (1.0 / n)
         limit = ops.float32(ops.sqrt(variance) * self.clip_sigma)
-        return ops.where(x > limit, limit, ops.where(x < -limit, -limit, x))
+        return ops.clip(x, -limit, limit)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         n = spec.numel

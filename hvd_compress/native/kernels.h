@@ -36,6 +36,13 @@ struct Line {
     double base, step, last;
 };
 
+// What is added up of the magnitudes of entries: of all, their squares, of those above or below zero; or ones for those
+// that are negative. Magnitudes below 2**-126 count as zero.
+enum class Term { all, squares, above, below, negative };
+
+// Rows whose terms are added as (first + second) + (third + fourth).
+constexpr std::size_t kRows = 4;
+
 struct Kernels {
     const char* name;
     // out[i] = x[i] + decay * y[i], product and sum each rounded.
@@ -90,6 +97,19 @@ struct Kernels {
     void (*code_values)(const std::int64_t* codes, std::size_t n, float base, float step, unsigned bits, float* out);
     // The same levels, not written: distances[i] = |x[i]| - low, products[i] = level * distance.
     Moments (*level_moments)(const float* x, std::size_t n, Line line, double low, double* distances, double* products);
+    // Bit i of `out`: whether x[i] is below zero, or `zero` for zeros; ceil(n / 8) bytes.
+    void (*pack_negative)(const float* x, std::size_t n, bool zero, std::uint8_t* out);
+    // out[i] = 1, -1 or 0 by the sign of x[i]; inf and NaN stay. `out` may be x.
+    void (*signs)(const float* x, float* out, std::size_t n);
+    // sums[i] = terms of entry i of each row, added.
+    void (*row_terms)(const float* const rows[kRows], std::size_t n, Term term, double* sums);
+    // codes[i] = sign << 7 | biased exponent of the power of two that x[i] is rounded to, less `offset`; draws are those
+    // of first + i.
+    void (*power_codes)(const float* x, std::size_t n, std::uint32_t first, int offset, Key key, std::uint8_t* codes);
+    // out[i] += what bit i of `packed` stands for.
+    void (*add_chosen)(const std::uint8_t* packed, std::size_t n, float clear, float set, float* out);
+    // out[i] += table[codes[i]], or minus that.
+    void (*add_values)(const std::uint8_t* codes, std::size_t n, const float* table, bool negate, float* out);
 };
 
 // Codes that the loops above take at once.

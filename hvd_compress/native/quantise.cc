@@ -84,4 +84,31 @@ bool sum_levels(float* x, std::size_t n, const std::vector<Coded>& all, std::siz
     return good;
 }
 
+void sum_codes(float* x, std::size_t n, const std::vector<Tabled>& all, std::size_t size, unsigned bits, bool fresh,
+               bool negate, float factor) {
+    // Where every bucket begins at a byte, single bits need not be unpacked.
+    const bool direct = bits == 1 && (size % 8 == 0 || size >= n);
+    in_parts(n, [&](std::size_t start, std::size_t length) {
+        std::uint8_t room[kCodes + 8];
+        for (std::size_t begin = start; begin < start + length; begin += kCodes) {
+            const std::size_t count = std::min(kCodes, start + length - begin);
+            if (fresh) std::fill(x + begin, x + begin + count, 0.0f);
+            for (const Tabled& one : all) {
+                const std::uint8_t* const packed = one.packed + begin / 8 * bits;
+                if (bits < 8 && !direct) kernels().unpack_codes(packed, count, bits, room);
+                const std::uint8_t* const codes = bits < 8 ? room : packed;
+                by_bucket(begin, count, size, [&](std::size_t bucket, std::size_t at, std::size_t piece) {
+                    const float* const table = one.tables + (bucket << bits);
+                    if (direct)
+                        kernels().add_chosen(one.packed + at / 8, piece, negate ? -table[0] : table[0],
+                                             negate ? -table[1] : table[1], x + at);
+                    else
+                        kernels().add_values(codes + (at - begin), piece, table, negate, x + at);
+                });
+            }
+            if (factor != 1.0f) kernels().scale(x + begin, factor, x + begin, count);
+        }
+    });
+}
+
 }  // namespace hvd_compress

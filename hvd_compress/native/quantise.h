@@ -27,4 +27,14 @@ struct Coded {
 bool sum_levels(float* x, std::size_t n, const std::vector<Coded>& all, std::size_t size, unsigned bits, unsigned top,
                 bool fresh, bool negate, float factor);
 
+// Codes that one rank has sent, and 2**bits values for each bucket, which they stand for.
+struct Tabled {
+    const std::uint8_t* packed;
+    const float* tables;
+};
+
+// x = (x +- values of the first +- values of the second ...) * factor, from zero on if `fresh`; bits <= 8.
+void sum_codes(float* x, std::size_t n, const std::vector<Tabled>& all, std::size_t size, unsigned bits, bool fresh,
+               bool negate, float factor);
+
 }  // namespace hvd_compress

@@ -159,7 +159,7 @@ class NumpyOps(Blocks):
     def bit_xor(self, x: Array, y: Array | int) -> Array:
         return np.bitwise_xor(x, y)
 
-    def clip(self, x: Array, low: float, high: float) -> Array:
+    def clip(self, x: Array, low: Array | float, high: Array | float) -> Array:
         return np.clip(x, low, high)
 
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:

@@ -136,7 +136,7 @@ class TensorflowOps(GraphOps):
     def bit_xor(self, x: Array, y: Array | int) -> Array:
         return tf.bitwise.bitwise_xor(x, _as(y, x.dtype))
 
-    def clip(self, x: Array, low: float, high: float) -> Array:
+    def clip(self, x: Array, low: Array | float, high: Array | float) -> Array:
         low, high = _as(low, x.dtype), _as(high, x.dtype)
         return tf.where(x < low, low, tf.where(x > high, high, x))
 

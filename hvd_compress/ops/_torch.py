@@ -149,7 +149,7 @@ class TorchOps(Kernels):
     def bit_xor(self, x: Array, y: Array | int) -> Array:
         return x ^ y
 
-    def clip(self, x: Array, low: float, high: float) -> Array:
+    def clip(self, x: Array, low: Array | float, high: Array | float) -> Array:
         return x.clamp(low, high)
 
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:

@@ -16,8 +16,9 @@ class ArrayOps(Control):
 
     dtypes go by name ("uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"). Integer work is done in
     int64 that holds unsigned 32-bit values, because torch has no uint32 arithmetic; products and sums wrap. Besides
-    these methods codecs use the operators that all frameworks share: ``+ - * // & | ~``, ``< <= > >=`` and slices. Not
-    ``==``, nor sums, differences and products of float32 in which numbers below 2**-126 matter.
+    these methods codecs use the operators that all frameworks share: ``+ - * // & | ~``, ``< <= > >=`` and slices; all
+    but ``//`` also of uint8, which wraps. Not ``==``, nor sums, differences and products of float32 in which numbers
+    below 2**-126 matter.
     """
 
     framework: ClassVar[str]
@@ -179,8 +180,8 @@ class ArrayOps(Control):
         """``x ^ y`` of integers."""
 
     @abstractmethod
-    def clip(self, x: Array, low: float, high: float) -> Array:
-        """Limit each entry; NaN stays NaN."""
+    def clip(self, x: Array, low: Array | float, high: Array | float) -> Array:
+        """Limit each entry, to a number or an array with one entry; NaN stays NaN."""
 
     @abstractmethod
     def scale_add(self, x: Array, y: Array, decay: float, out: Array | None = None) -> Array:

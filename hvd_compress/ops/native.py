@@ -12,7 +12,7 @@ import numpy as np
 from hvd_compress.generator import Key
 from hvd_compress.native import kernels
 from hvd_compress.ops.base import Array
-from hvd_compress.ops.native_levels import NativeLevels
+from hvd_compress.ops.native_codes import NativeCodes
 
 __all__ = ["NativeKernels"]
 
@@ -29,7 +29,7 @@ def _sums_finite(addends: Sequence[Array], decay: float) -> bool:
     return kernels.count_at_least(addends[0], _HALF_STEP) == 0 or bool(kernels.sums_finite(*addends, decay))
 
 
-class NativeKernels(NativeLevels):
+class NativeKernels(NativeCodes):
     """Comes before the class of a backend whose arrays share memory with NumPy's."""
 
     def largest(self, x: Array, k: int) -> Array:
@@ -101,7 +101,7 @@ class NativeKernels(NativeLevels):
         arrays = self.views(x, y)
         if arrays is None:
             return super().scale_add(x, y, decay, out)  # type: ignore[safe-super]
-        into = self._room(x, out)
+        into = self.room(x, out)
         kernels.scale_add(*arrays, decay, self.as_numpy(into))
         return into
 
@@ -109,7 +109,7 @@ class NativeKernels(NativeLevels):
         values = self.view(x)
         if values is None or not isinstance(factor, float):
             return super().scale(x, factor, out)  # type: ignore[safe-super]
-        into = self._room(x, out)
+        into = self.room(x, out)
         kernels.scale(values, factor, self.as_numpy(into))
         return into
 
@@ -131,7 +131,7 @@ class NativeKernels(NativeLevels):
         arrays = self.views(x, y)
         if arrays is None:
             return super().subtract(x, y, out)  # type: ignore[safe-super]
-        into = self._room(x, out)
+        into = self.room(x, out)
         kernels.subtract(*arrays, self.as_numpy(into))
         return into
 
@@ -163,7 +163,7 @@ class NativeKernels(NativeLevels):
         arrays = self.views(x, momentum, velocity)
         if arrays is None:
             return super().add_momentum(x, momentum, velocity, factor, nesterov, out)
-        room = (self._room(x, None), self._room(x, None)) if out is None else out
+        room = (self.room(x, None), self.room(x, None)) if out is None else out
         in_place = room[0] is momentum
         if kernels.add_momentum(*arrays, factor, nesterov, self.as_numpy(room[0]), self.as_numpy(room[1]), in_place):
             return room
@@ -177,6 +177,3 @@ class NativeKernels(NativeLevels):
 
     def rows_fit(self, rows: Array, count: int, nbytes: int, head: bytes, tag: int) -> bool:
         return kernels.rows_fit(self.as_numpy(rows), count, nbytes, head, tag)  # type: ignore[no-any-return]
-
-    def _room(self, x: Array, out: Array | None) -> Array:
-        return self.from_numpy(np.empty(self.shape(x), np.float32)) if out is None else out

@@ -43,6 +43,10 @@ class NativeLevels(Kernels):
             return None
         return found  # type: ignore[return-value]
 
+    def room(self, x: Array, out: Array | None) -> Array:
+        """`out`, or room for float32 results of the shape of `x`."""
+        return self.from_numpy(np.empty(self.shape(x), np.float32)) if out is None else out
+
     def number(self, x: Array) -> float:
         """Value of an array with one entry."""
         return float(self.as_numpy(x).reshape(()))

@@ -8,6 +8,8 @@ from hvd_compress.ops.base import Array, ArrayOps
 
 __all__ = ["Packing"]
 
+_POWERS_OF_3 = (1, 3, 9, 27, 81)
+
 
 class Packing(ArrayOps):
     """Default bodies; overrides must return the same bits."""
@@ -34,6 +36,8 @@ class Packing(ArrayOps):
         """Pack int64 `codes`, entry i into bits [i*bits, (i+1)*bits) of an LSB-first stream; uint8."""
         if bits == 0:
             return self.zeros(0, "uint8")
+        if bits == 8:
+            return self.cast(codes, "uint8")
         planes = self.bit_and(self.shift_right(self.reshape(codes, (-1, 1)), self.arange(bits)), 1)
         return self.bits_to_bytes(self.flatten(planes))
 
@@ -41,8 +45,23 @@ class Packing(ArrayOps):
         """Undo `pack_bits`; int64, shape (count,)."""
         if bits == 0:
             return self.zeros(count, "int64")
+        if bits == 8:
+            # To that shape, because there may be too few.
+            return self.reshape(self.cast(packed[:count], "int64"), (count,))
         planes = self.reshape(self.bytes_to_bits(packed)[: count * bits], (count, bits))
         return self.sum(self.shift_left(planes, self.arange(bits)))
+
+    def pack_trits(self, pairs: Array, count: int) -> Array:
+        """Pack `count` of 0, 1 and 2, of which `pairs` has two bits each, five in a byte, the first lowest; uint8."""
+        trits = self.concat([self.unpack_bits(pairs, 2, count), self.zeros(-count % 5, "int64")])
+        return self.cast(self.sum(self.reshape(trits, (-1, 5)) * self.constant(_POWERS_OF_3, "int64")), "uint8")
+
+    def unpack_trits(self, packed: Array, count: int) -> Array:
+        """Undo `pack_trits`; ``ValueError`` if a byte holds no five of them."""
+        words = self.cast(packed, "int64")
+        words = self.require(self.all(words < 3**5), "payload: a word is no radix number", words)
+        quotients = self.reshape(words, (-1, 1)) // self.constant(_POWERS_OF_3, "int64")
+        return self.pack_bits(self.flatten(quotients - quotients // 3 * 3)[:count], 2)
 
     def pack_positions(self, positions: Array, length: int) -> Array:
         """Bitmap of `length` bits with ones at distinct `positions`; uint8."""

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from hvd_compress.generator import MASK
 from hvd_compress.ops.base import Array
-from hvd_compress.ops.levels import Levels
+from hvd_compress.ops.codes import Codes
 
 __all__ = ["SEAL_NBYTES", "Rows"]
 
 SEAL_NBYTES = 8
 
 
-class Rows(Levels):
+class Rows(Codes):
     """Default bodies; overrides must return the same bits."""
 
     def check_word(self, words: Array) -> Array:

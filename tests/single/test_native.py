@@ -22,7 +22,9 @@ from hvd_compress.codecs._budget import Budget, ValueBudget, WireBudget
 from hvd_compress.generator import Key
 from hvd_compress.ops import ops_for
 from hvd_compress.ops._numpy import NumpyOps
+from hvd_compress.ops.codes import TERMS
 from hvd_compress.ops.native import NativeKernels
+from hvd_compress.ops.native_codes import NativeCodes
 from hvd_compress.ops.native_levels import NativeLevels
 from tests.cases import ARRAYS, required_backends
 
@@ -507,6 +509,84 @@ def test_lines_through_levels(ops: NativeKernels, n: int, last: int) -> None:
     assert ops.level_sums(x, *line, 0.25) == PLAIN.level_sums(x, *line, 0.25)
 
 
+@every_array
+def test_signs_and_powers(ops: NativeKernels, x: np.ndarray[Any, Any]) -> None:
+    x = np.append(np.ascontiguousarray(x).reshape(-1), np.float32([np.inf, -np.inf, 3e38, -1e-45, 0.0, -0.0]))
+    for zero in (0, 1):
+        same(ops.pack_negative(x, zero), PLAIN.pack_negative(x, zero))
+        same(ops.pack_negative(x[:-5], zero), PLAIN.pack_negative(x[:-5], zero))
+    same(ops.signs(x), PLAIN.signs(x))
+    room = x.copy()
+    assert ops.signs(room, room) is room
+    same(room, PLAIN.signs(x))
+    for offset, key in ((18, Key(5, 9)), (100, Key(1, 2)), (0, Key(0xFFFFFFFF, 3))):
+        same(ops.power_codes(x, offset, key), PLAIN.power_codes(x, offset, key))
+
+
+# Around the terms that one thread folds, and that a block of sums takes.
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 512, 2048, 2049, 8193, 32_768, 65_536, 65_537, 300_001, 2**20])
+def test_sums_of_magnitudes(ops: NativeKernels, size: int) -> None:
+    for n in (0, 1, 9, 8192, 70_003, 300_001):
+        x = values(n)
+        same(ops.magnitude_sums(x, size, TERMS), PLAIN.magnitude_sums(x, size, TERMS))
+        for term in TERMS:
+            same(ops.magnitude_sums(x, size, (term,)), PLAIN.magnitude_sums(x, size, (term,)))
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_sums_of_magnitudes_show_what_is_not_finite(ops: NativeKernels, bad: float) -> None:
+    x = values(70_003)
+    x[69_000] = bad
+    np.testing.assert_array_equal(ops.magnitude_sums(x, 512, TERMS[:4]), PLAIN.magnitude_sums(x, 512, TERMS[:4]))
+
+
+@pytest.mark.parametrize("bits", [1, 2, 5, 8])
+@pytest.mark.parametrize("size", [1, 7, 8, 512, 5000, 100_000])
+def test_codes_of_tables(ops: NativeKernels, bits: int, size: int) -> None:
+    draws = np.random.default_rng(bits)
+    for n in (0, 1, 8, 9, 4097, 70_003):
+        x, buckets = values(n), -(-n // size)
+        rows = [
+            (
+                draws.integers(0, 256, -(-n * bits // 8)).astype(np.uint8),
+                draws.standard_normal(buckets << bits).astype(np.float32),
+            )
+            for _ in range(3)
+        ]
+        for factor in (1.0, 0.3):
+            scale = np.array([factor], np.float32)
+            expected = PLAIN.sum_codes(rows, bits, size, scale, x.copy())
+            same(ops.sum_codes(rows, bits, size, scale, x.copy()), expected)
+        same(ops.sum_codes([], bits, size, np.ones(1, np.float32), x.copy()), np.zeros_like(x))
+        for row in rows:
+            ours = ops.subtract_codes(x.copy(), row[0], bits, row[1], size)
+            same(ours, PLAIN.subtract_codes(x.copy(), row[0], bits, row[1], size))
+        if n:
+            for short in ((rows[0][0][:-1], rows[0][1]), (rows[0][0], rows[0][1][:-1])):
+                with pytest.raises(ValueError, match=r"too few bytes|a value for each code"):
+                    ops.subtract_codes(x.copy(), short[0], bits, short[1], size)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 19, 20, 21, 1000, 81_919, 81_921, 300_001])
+def test_trits(ops: NativeKernels, count: int) -> None:
+    pairs = PLAIN.pack_bits(np.random.default_rng(count).integers(0, 3, count), 2)
+    packed = PLAIN.pack_trits(pairs, count)
+    same(ops.pack_trits(pairs, count), packed)
+    same(ops.unpack_trits(packed, count), PLAIN.unpack_trits(packed, count))
+    same(ops.unpack_trits(packed, count), pairs)
+    if count:
+        filled = pairs.copy()
+        filled[-1] |= 0xFF << (2 * count - 8 * (filled.size - 1)) & 0xFF
+        same(ops.pack_trits(filled, count), packed)
+        damaged = packed.copy()
+        damaged[packed.size // 2] = 243
+        for each in (ops, PLAIN):
+            with pytest.raises(ValueError, match="no radix number"):
+                each.unpack_trits(damaged, count)
+        with pytest.raises(ValueError, match="too few bytes"):
+            ops.unpack_trits(packed[:-1], count)
+
+
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (10, 3), (1000, 1000), (300_001, 70_000), (2**31, 5)])
 def test_strata(ops: NativeKernels, n: int, k: int) -> None:
     same(ops.draw_strata(n, k, Key(17, 4)), PLAIN.draw_strata(n, k, Key(17, 4)))
@@ -515,9 +595,9 @@ def test_strata(ops: NativeKernels, n: int, k: int) -> None:
 
 def test_every_operation_in_cpp_is_compared_here() -> None:
     source = Path(__file__).read_text()
-    helpers = {"as_numpy", "from_numpy", "view", "views", "number"}
+    helpers = {"as_numpy", "from_numpy", "view", "views", "room", "number"}
     names = {
-        name for kind in (NativeLevels, NativeKernels) for name in vars(kind) if not name.startswith("_")
+        name for kind in (NativeLevels, NativeCodes, NativeKernels) for name in vars(kind) if not name.startswith("_")
     } - helpers
     assert [name for name in sorted(names) if f"ops.{name}(" not in source or f"PLAIN.{name}(" not in source] == []
 

@@ -9,6 +9,7 @@ import pytest
 
 from hvd_compress.generator import Key
 from hvd_compress.ops import Kernels, ops_for
+from hvd_compress.ops.codes import TERMS, Codes
 from hvd_compress.ops.levels import Levels
 from hvd_compress.ops.packing import Packing
 from hvd_compress.ops.products import Products
@@ -36,10 +37,16 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "find_ones": [(np.packbits(BITS, bitorder="little"), int(BITS.sum()))],
     "first_nonzero": [(BITS, int(BITS.sum())), (BITS, 60), (BITS, 3), (BITS[:0], 2), (BITS > 0, 7)],
     "magnitude_bits": [(FLOATS,)],
+    "magnitude_sums": [(FLOATS, size, TERMS) for size in (1, 7, 8, 100, 512, 1000)] + [(FLOATS[:0], 1, TERMS)],
     "pack_bits": [(CODES >> (9 - bits), bits) for bits in (1, 2, 3, 5, 7, 8, 9)] + [(CODES[:8], 0), (CODES[:0], 3)],
+    "pack_negative": [(FLOATS,), (FLOATS, 1), (FLOATS[:0],)],
+    "pack_trits": [(PACKED & 0x55, count) for count in (0, 1, 5, 396)],
+    "power_codes": [(FLOATS, 18, Key(5, 6)), (FLOATS, 100, Key(1, 2)), (FLOATS[:0], 18, Key(1, 2))],
     "require_rising": [(np.flatnonzero(BITS), 77)],
     "round_floats": [(FLOATS, "float32"), (FLOATS, "float16"), (FLOATS[:-3], "bfloat16")],
+    "signs": [(FLOATS,), (np.float32([np.inf, -np.inf, -0.0, 0.0]),)],
     "unpack_bits": [(PACKED, bits, count) for bits in (1, 2, 3, 5, 7, 8, 9) for count in (0, 1, 8, 17)],
+    "unpack_trits": [(PACKED % 243, count) for count in (0, 1, 5, 494)],
     "quiet": [],
 }
 
@@ -47,7 +54,10 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
 def overrides(backend: str) -> list[str]:
     """Kernels that a backend has a body of its own for."""
     kernels = {
-        name for kind in (Packing, Levels, Rows, Products, Kernels) for name in vars(kind) if not name.startswith("_")
+        name
+        for kind in (Packing, Levels, Codes, Rows, Products, Kernels)
+        for name in vars(kind)
+        if not name.startswith("_")
     }
     return sorted(kernels & vars(type(ops_of(backend))).keys())
 
@@ -207,6 +217,46 @@ def test_levels_are_numpy_s_for_many_entries_and_scales(backend: str, s: int) ->
         assert (
             to_numpy(packed).tobytes() == numpy.pack_rounded(x, numpy.bucket_maxima(x, size), size, s, seed).tobytes()
         )
+
+
+@backends
+@pytest.mark.parametrize("bits", [1, 2, 8])
+@pytest.mark.parametrize("size", [1, 5, 64, 700])
+def test_codes_stand_for_what_a_table_holds(backend: str, bits: int, size: int) -> None:
+    """The expected values by NumPy's own indexing."""
+    ops, n, draws = ops_of(backend), FLOATS.size, np.random.default_rng(bits)
+    expected, rows = np.zeros(n, np.float32), []
+    for _ in range(2):
+        codes = draws.integers(0, 2**bits, n)
+        table = draws.standard_normal((-(-n // size), 2**bits)).astype(np.float32)
+        packed = np.packbits(codes[:, None] >> np.arange(bits) & 1, bitorder="little")
+        values = table[np.arange(n) // size, codes]
+        row = to_backend(backend, packed), to_backend(backend, table.reshape(-1))
+        restored = ops.restore_codes(row[0], bits, row[1], size, n)
+        assert to_numpy(restored).tobytes() == values.tobytes()
+        rest = ops.subtract_codes(to_backend(backend, FLOATS.copy()), row[0], bits, row[1], size)
+        assert to_numpy(rest).tobytes() == (FLOATS - values).tobytes()
+        expected += values
+        rows.append(row)
+    factor, total = (to_backend(backend, np.float32(x)) for x in ([0.5], np.ones(n)))
+    assert to_numpy(ops.sum_codes(rows, bits, size, factor, total)).tobytes() == (expected * np.float32(0.5)).tobytes()
+
+
+@backends
+def test_bytes_that_hold_no_five_trits_are_refused(backend: str) -> None:
+    for byte in (243, 255):
+        with pytest.raises(ValueError, match="a word is no radix number"):
+            ops_of(backend).unpack_trits(to_backend(backend, np.array([1, byte], np.uint8)), 10)
+
+
+@backends
+def test_bytes_wrap(backend: str) -> None:
+    """As codecs turn the codes of integers into two's complement."""
+    ops, x = ops_of(backend), to_backend(backend, PACKED)
+    ours = ops.bit_xor(x, ops.shift_right(x, 7) * 127) + x
+    expected = (PACKED.astype(int) ^ (PACKED >> 7).astype(int) * 127) + PACKED
+    assert to_numpy(ours).dtype == np.uint8
+    np.testing.assert_array_equal(to_numpy(ours), expected % 256)
 
 
 def test_arrays_of_no_known_framework_are_refused() -> None:
