@@ -31,22 +31,26 @@ def check_plot(path: Path) -> None:
 
 
 def draw_curves(path: Path, choices: Sequence[Choice], title: str) -> None:
-    """Draw relative error against bytes, one line for each method through all of its choices."""
+    """Draw relative error against bytes, a line for each method through all its choices; equal ones share it."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 6), layout="constrained")
+    figure = Figure(figsize=(11, 6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for method, marker in zip(dict.fromkeys(choice.method for choice in choices), cycle(_MARKERS), strict=False):
-        points = {(c.measured.nbytes, c.measured.relative_error) for c in choices if c.method == method}
-        axes.plot(*zip(*sorted(points), strict=True), marker=marker, label=method, markersize=5)
+    lines: dict[frozenset[str], list[str]] = {}
+    points: dict[str, list[tuple[int, float]]] = {}
+    for method in dict.fromkeys(choice.method for choice in choices):
+        points[method] = sorted({(c.measured.nbytes, c.measured.relative_error) for c in choices if c.method == method})
+        lines.setdefault(frozenset(f"{x:.2g} {y:.2g}" for x, y in points[method]), []).append(method)
+    for methods, marker in zip(lines.values(), cycle(_MARKERS), strict=False):
+        axes.plot(*zip(*points[methods[0]], strict=True), marker=marker, label="\n".join(methods), markersize=5)
     axes.set_xscale("log")
     # Linear near zero, where what is sent whole belongs.
     axes.set_yscale("symlog", linthresh=1e-4)
     axes.set_ylim(bottom=0)
     axes.set(xlabel="payload, bytes", ylabel="relative error, ||x - C(x)||² / ||x||²", title=title)
     axes.grid(True, alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside right center", fontsize="small")
     with naming(path):
         figure.savefig(path, dpi=120)
