@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hvd_compress.codec import Array, Codec, Reduction
 from hvd_compress.codecs import TopK, TopKQSGD
 from hvd_compress.exchange import spec_of
-from hvd_compress.fitting import fits, fitted, within_reach
+from hvd_compress.fitting import fitted, within_reach
 from hvd_compress.generator import Site
 from hvd_compress.ops import ops_for
 from hvd_compress.payload import Payload, TensorSpec
@@ -105,7 +105,7 @@ def compare(
 
     def best(method: str, settings: list[Codec], nbytes: int) -> Choice:
         codec = min(settings, key=lambda codec: measured[codec].relative_error)
-        return Choice(method, codec, measured[codec], fits(codec, spec, nbytes))
+        return Choice(method, codec, measured[codec], measured[codec].nbytes <= nbytes)
 
     return [
         [best(method, settings, nbytes) for method, settings in plan.items()]
