@@ -136,7 +136,10 @@ class _Half(AlternatingPowerSGD):
         matrix = ops.reshape(ops.float32(reduced), (ops.shape(state["left"])[0], ops.shape(state["right"])[0]))
         projected = _projected(ops, matrix, state[common], common)
         found = ops.orthonormal(projected if common == "right" else ops.transpose(projected))
-        return reduced, ops.cond(ops.all_finite(matrix), lambda: {**state, other: found}, lambda: state)
+        # A gradient of zeros leaves nothing behind, not even what was drawn for it.
+        kept = ops.where(ops.all(ops.equal(ops.flatten(found), 0.0)), 0.0, state[common])
+        new = {**state, other: found, common: kept}
+        return reduced, ops.cond(ops.all_finite(matrix), lambda: new, lambda: state)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         rows, columns, rank = sizes(spec, self.rank)

@@ -144,6 +144,7 @@ def test_list_has_the_wrappers_parameters_in_a_section_of_their_own(listed: dict
         "error_feedback": None,
         "feedback": "ef",
         "eta": 1.0,
+        "low_pass": 1.0,
         "min_elements": 1024,
         "min_ndim": 2,
     }

@@ -73,7 +73,7 @@ def test_payloads_are_decoded_before_they_are_added(backend: str) -> None:
 def test_all_ranks_get_the_same_and_it_is_the_mean_of_the_decoded(codec: Codec, backend: str, world: int) -> None:
     gradients, ops = ranks(world, 32, 40), ops_of("numpy")
     results = exchange(codec, gradients, backend=backend)
-    total, spec, first = np.zeros(1280), TensorSpec((1280,), "float32"), codec.at_step(0)
+    total, spec, first = np.zeros(1280), TensorSpec((32, 40), "float32"), codec.at_step(0)
     for rank, gradient in enumerate(gradients):
         site = Site("w", 0, rank, world)
         payload, _ = first.encode(ops, gradient.reshape(-1), codec.init(ops, spec), site)
