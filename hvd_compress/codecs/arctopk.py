@@ -75,7 +75,8 @@ class ARCTopK(Codec):
         draws = ops.gaussian(self.row_size * self.sketch_size, generator_key(self.seed, site, SKETCH))
         matrix = ops.reshape(self._filled(ops, x), (self._rows(ops.shape(x)[0]), self.row_size))
         first = ops.flatten(ops.product(matrix, ops.reshape(draws, (self.row_size, self.sketch_size))))
-        finite = ops.all_finite(x) & ops.all_finite(first)
+        # What is not finite in `x` shows in its product.
+        finite = ops.all_finite(first)
         first = ops.where(finite, first, float("nan"))
         entries = kept_count(self.density, self._rows(ops.shape(x)[0])) * self.row_size
         flag = ops.where(finite, NORMAL, NONFINITE)

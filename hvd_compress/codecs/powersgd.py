@@ -87,7 +87,8 @@ class PowerSGD(Codec):
         x, (columns, _) = ops.float32(x), ops.shape(state["basis"])
         matrix = ops.reshape(x, (ops.shape(x)[0] // columns, columns))
         first = ops.flatten(ops.product(matrix, begun(ops, state["basis"], self.seed, site)))
-        finite = ops.all_finite(x) & ops.all_finite(first)
+        # What is not finite in `x` shows in its product.
+        finite = ops.all_finite(first)
         payload = Payload((ops.where(finite, first, float("nan")),), ops.where(finite, NORMAL, NONFINITE), source=x)
         return payload, state
 

@@ -97,7 +97,8 @@ class AlternatingPowerSGD(Codec):
         factor = self._factor(ops, state, site)
         matrix = ops.reshape(x, (ops.shape(state["left"])[0], ops.shape(state["right"])[0]))
         sent = ops.flatten(_projected(ops, matrix, factor, name))
-        finite = ops.all_finite(x) & ops.all_finite(sent)
+        # What is not finite in `x` shows in its product.
+        finite = ops.all_finite(sent)
         payload = Payload((sent,), ops.where(finite, NORMAL, NONFINITE), source=factor)
         return payload, ops.cond(finite, lambda: {**state, name: factor}, lambda: state)
 

@@ -56,5 +56,6 @@ void define_packing(py::module_& module);
 void define_rows(py::module_& module);
 void define_quantisation(py::module_& module);
 void define_codes(py::module_& module);
+void define_products(py::module_& module);
 
 }  // namespace hvd_compress

@@ -120,4 +120,5 @@ PYBIND11_MODULE(_kernels, module) {
     hvd_compress::define_rows(module);
     hvd_compress::define_quantisation(module);
     hvd_compress::define_codes(module);
+    hvd_compress::define_products(module);
 }

@@ -43,6 +43,9 @@ enum class Term { all, squares, above, below, negative };
 // Rows whose terms are added as (first + second) + (third + fourth).
 constexpr std::size_t kRows = 4;
 
+// Products that are added up at once, and the multiple that the length of their sums is.
+constexpr std::size_t kTerms = 4, kLanes = 8;
+
 struct Kernels {
     const char* name;
     // out[i] = x[i] + decay * y[i], product and sum each rounded.
@@ -110,6 +113,14 @@ struct Kernels {
     void (*add_chosen)(const std::uint8_t* packed, std::size_t n, float clear, float set, float* out);
     // out[i] += table[codes[i]], or minus that.
     void (*add_values)(const std::uint8_t* codes, std::size_t n, const float* table, bool negate, float* out);
+    // out[i] = x[i] * inverse, a power of two, rounded to the nearest integer, half to even.
+    void (*to_integers)(const float* x, std::size_t n, float inverse, double* out);
+    // sums[j] += sum of x[i] * y[j * stride + i] over i, for kTerms of j; n is a multiple of kLanes. Those sums are exact.
+    void (*add_sums)(const double* x, const double* y, std::size_t stride, std::size_t n, double* sums);
+    // sums[i] += sum of x[j] * y[j * stride + i] over kTerms of j.
+    void (*add_rows)(const double* x, const double* y, std::size_t stride, std::size_t n, double* sums);
+    // out[i] = sums[i] * unit
+    void (*scale_sums)(const double* sums, std::size_t n, double unit, float* out);
 };
 
 // Codes that the loops above take at once.

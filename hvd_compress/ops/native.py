@@ -19,6 +19,9 @@ __all__ = ["NativeKernels"]
 _SHARE_HELD = 3
 """Decoded entries take three times the memory of the gradient's: as many are held as take no more than it."""
 
+_SHORT = 64
+"""Rows or columns up to which a product is mostly the reading of the large factor, or the writing of the result."""
+
 _HALF_STEP = int(np.float32(2.0**103).view(np.int32))
 """Magnitude bits of half the distance between the two largest numbers of float32."""
 
@@ -168,6 +171,27 @@ class NativeKernels(NativeCodes):
         if kernels.add_momentum(*arrays, factor, nesterov, self.as_numpy(room[0]), self.as_numpy(room[1]), in_place):
             return room
         return super().add_momentum(x, momentum, velocity, factor, nesterov)
+
+    def fixed_unit(self, x: Array, bits: int) -> Array:
+        values = self.view(x)
+        if values is None or values.size == 0:
+            return super().fixed_unit(x, bits)
+        # The unit of a matrix is that of its largest entry.
+        return super().fixed_unit(self.from_numpy(kernels.bucket_maxima(values, values.size)), bits)
+
+    def product(self, x: Array, y: Array, out: Array | None = None) -> Array:
+        (rows, depth), columns = self.shape(x), self.shape(y)[1]
+        # Where no side is short, a library's product is faster.
+        if {self.dtype(x), self.dtype(y)} != {"float32"} or min(rows, depth, columns) > _SHORT:
+            return super().product(x, y, out)
+        # It is the short factors that come transposed.
+        factors = [np.ascontiguousarray(self.as_numpy(factor)) for factor in (x, y)]
+        bits = self.factor_bits(depth)
+        left, right = (self.number(self.fixed_unit(self.from_numpy(factor), bits)) for factor in factors)
+        room = None if out is None else self.view(out)
+        into = np.empty((rows, columns), np.float32) if room is None else room
+        kernels.product(*factors, 1.0 / left, 1.0 / right, left * right, into)
+        return self.from_numpy(into.reshape(rows, columns))
 
     def seal_row(self, sections: Sequence[Array], tag: int) -> Array:
         return self.from_numpy(kernels.seal_row([np.ascontiguousarray(self.as_numpy(x)) for x in sections], tag))

@@ -23,6 +23,7 @@ from hvd_compress.generator import Key
 from hvd_compress.ops import ops_for
 from hvd_compress.ops._numpy import NumpyOps
 from hvd_compress.ops.codes import TERMS
+from hvd_compress.ops.kernels import Kernels
 from hvd_compress.ops.native import NativeKernels
 from hvd_compress.ops.native_codes import NativeCodes
 from hvd_compress.ops.native_levels import NativeLevels
@@ -591,6 +592,70 @@ def test_trits(ops: NativeKernels, count: int) -> None:
 def test_strata(ops: NativeKernels, n: int, k: int) -> None:
     same(ops.draw_strata(n, k, Key(17, 4)), PLAIN.draw_strata(n, k, Key(17, 4)))
     same(ops.draw_strata(0, 0, Key(17, 4)), PLAIN.draw_strata(0, 0, Key(17, 4)))
+
+
+@every_array
+@pytest.mark.parametrize("bits", [11, 24])
+def test_fixed_unit(ops: NativeKernels, x: np.ndarray[Any, Any], bits: int) -> None:
+    same(ops.fixed_unit(x, bits), PLAIN.fixed_unit(x, bits))
+
+
+# Around what is worked on at once, with a short side in each place; and without one.
+PRODUCTS = [
+    *[(0, 4, 70), (4, 0, 70), (70, 70, 0), (1, 1, 1), (2, 1, 3), (70, 70, 70)],
+    *[(65, 1100, 4), (3, 70_000, 5), (130, 513, 1), (5, 9, 8), (900, 66, 64)],
+    *[(4, 600, 1100), (17, 300, 513), (1, 257, 512), (64, 65, 65), (3, 8, 200)],
+    *[(300, 4, 1030), (40, 1, 600), (33, 64, 65), (16, 5, 9), (700, 3, 4)],
+]
+
+
+def product_of(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What the bodies give, of which there are two for NumPy's arrays."""
+    with PLAIN.quiet():
+        product: np.ndarray[Any, Any] = Kernels.product(PLAIN, x, y)
+        np.testing.assert_array_equal(product, PLAIN.product(x, y))
+    return product
+
+
+@pytest.mark.parametrize("sizes", PRODUCTS, ids=str)
+@pytest.mark.parametrize("power", [None, 0, 60, -60, -140])
+def test_product(ops: NativeKernels, sizes: tuple[int, int, int], power: int | None) -> None:
+    rows, depth, columns = sizes
+    x, y = values(rows * depth, 1).reshape(rows, depth), values(depth * columns, 2).reshape(depth, columns)
+    if power is not None:
+        # Otherwise few entries but the largest count.
+        draws = np.random.default_rng(3)
+        x = np.ldexp(draws.standard_normal(x.shape), power).astype(np.float32)
+        y = draws.integers(-2, 3, y.shape).astype(np.float32)
+    expected, room = product_of(x, y), np.full(rows * columns, 7, np.float32)
+    with PLAIN.quiet():
+        same(ops.product(x, y), expected)
+        ours = ops.product(np.asfortranarray(x), np.asfortranarray(y), room)
+    same(ours, expected)
+    assert room.size == 0 or min(sizes) > 64 or np.shares_memory(ours, room)
+
+
+@pytest.mark.parametrize("sizes", [(65, 1100, 4), (4, 600, 1100), (300, 4, 1030)], ids=str)
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_product_of_what_is_not_finite(ops: NativeKernels, sizes: tuple[int, int, int], bad: float) -> None:
+    rows, depth, columns = sizes
+    for place in range(2):
+        factors = [values(rows * depth, 1).reshape(rows, depth), values(depth * columns, 2).reshape(depth, columns)]
+        factors[place][1, 2] = bad
+        with PLAIN.quiet():
+            expected, ours = product_of(*factors), ops.product(*factors)
+        # The bits of NaN depend on the order, and say nothing.
+        np.testing.assert_array_equal(ours, expected)
+        known = ~np.isnan(expected)
+        same(ours[known], expected[known])
+
+
+def test_product_of_matrices_that_do_not_fit(ops: NativeKernels) -> None:
+    x = np.ones((3, 4), np.float32)
+    with pytest.raises(ValueError, match="do not fit each other"):
+        ops.product(x, x)
+    with pytest.raises(ValueError, match="does not fit its room"):
+        ops.product(x, np.ones((4, 2), np.float32), np.zeros(5, np.float32))
 
 
 def test_every_operation_in_cpp_is_compared_here() -> None:

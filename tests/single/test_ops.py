@@ -326,6 +326,20 @@ def test_products_show_what_is_not_finite(backend: str, bad: float) -> None:
 
 
 @backends
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_show_what_is_not_finite_where_the_other_factor_is_zero(
+    backend: str, bad: float, turned: bool
+) -> None:
+    x, y = matrix(60, 70), np.zeros((70, 2), np.float32)
+    x[2, 3] = bad
+    factors = [to_backend(backend, factor) for factor in ((y.T, x.T) if turned else (x, y))]
+    with ops_of(backend).quiet():
+        ours = to_numpy(ops_of(backend).product(*factors))
+    assert not np.isfinite(ours.T[2] if turned else ours[2]).any()
+
+
+@backends
 def test_orthonormal_columns_span_what_the_columns_did(backend: str) -> None:
     x = np.random.default_rng(1).standard_normal((80, 6)).astype(np.float32)
     x[:, 3] = 2 * x[:, 0] - x[:, 1]
