@@ -97,10 +97,12 @@ class Chunked(Wrapper):
                 decoded.append(add_payload(ops, self.inner, ops.zeros(part.numel), piece, part, place))
         return ops.concat(decoded) if decoded else ops.zeros(0)
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
         results, new = [ops.float32(reduced[:0])], {}
         for number, piece, _ in self._pieces(ops.shape(reduced)[0], ops.dtype(reduced)):
-            result, after = self.inner.absorb(ops, reduced[piece], _of_piece(state, number))
+            result, after = self.inner.absorb(
+                ops, reduced[piece], _of_piece(state, number), site._replace(chunk=number)
+            )
             results.append(ops.float32(result))
             new.update({f"{number}/{key}": value for key, value in after.items()})
         kept = ops.cond(ops.all_finite(ops.float32(reduced)), lambda: new, lambda: state)

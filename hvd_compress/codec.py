@@ -204,7 +204,7 @@ class Codec(ABC):
         """
         return ops.subtract(x, self.decode(ops, payload, spec, site), x)
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
         """Turn the combined gradient, shape (n,), into what the optimizer gets; return it and the new state.
 
         Both are as on every other rank. `reduced` may be overwritten, `state` not.

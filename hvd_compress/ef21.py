@@ -96,8 +96,8 @@ class EF21(FeedbackWrapper):
 
         return ops.cond(ops.equal(payload.flag, NONFINITE), lambda: state, concluded)
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
-        reduced, state = self.inner.absorb(ops, ops.float32(reduced), state)
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
+        reduced, state = self.inner.absorb(ops, ops.float32(reduced), state, site)
         combined = ops.scale_add(state["combined"], reduced, 1.0)
         zeros = {name: ops.zeros(ops.shape(combined)[0]) for name in ("known", "combined")}
         return ops.cond(

@@ -123,7 +123,7 @@ def receive(
         else:
             factor = ops.divide(ops.float32(ops.flatten(reduced)), site.world_size)
             result = _combine_rows(ops, collective.wait(handle), pending, factor, into)
-        result, state = codec.absorb(ops, result, state)
+        result, state = codec.absorb(ops, result, state, site)
         return ops.cast(ops.reshape(result, spec.shape), spec.dtype), state
 
 

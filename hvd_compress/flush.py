@@ -37,8 +37,8 @@ class Flush(Codec):
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return payload.parts[0]
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
-        return self.inner.absorb(ops, reduced, state)
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
+        return self.inner.absorb(ops, reduced, state, site)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         return (4 * spec.numel,)

@@ -79,8 +79,8 @@ class Wrapper(Codec):
     def conclude(self, ops: Kernels, payload: Payload, state: State, spec: TensorSpec, site: Site) -> State:
         return self.inner.conclude(ops, payload, state, spec, site)
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
-        return self.inner.absorb(ops, reduced, state)
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
+        return self.inner.absorb(ops, reduced, state, site)
 
     def cost(self, spec: TensorSpec) -> int:
         return self.inner.cost(spec)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hvd_compress.codec import Array, State
 from hvd_compress.codecs.none import Dense
+from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import real
 from hvd_compress.payload import TensorSpec
@@ -27,10 +28,10 @@ class DenseSign(Dense):
     Examples
     --------
     >>> import numpy as np
-    >>> from hvd_compress import ops_for
+    >>> from hvd_compress import Site, ops_for
     >>> from hvd_compress.codecs import DenseSign
     >>> x = np.float32([0.1, -2, 0])
-    >>> DenseSign().absorb(ops_for(x), x, {})[0].tolist()
+    >>> DenseSign().absorb(ops_for(x), x, {}, Site("w", step=0))[0].tolist()
     [1.0, -1.0, 0.0]
     """
 
@@ -58,7 +59,7 @@ class DenseSign(Dense):
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {"momentum": ops.zeros(spec.numel)} if self.momentum else {}
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
         if not self.momentum:
             return ops.signs(gradient, gradient), state

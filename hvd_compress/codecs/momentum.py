@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hvd_compress.codec import Array, State
 from hvd_compress.codecs.none import Dense
+from hvd_compress.generator import Site
 from hvd_compress.ops.kernels import Kernels
 from hvd_compress.parameters import flag, real
 from hvd_compress.payload import TensorSpec
@@ -29,9 +30,9 @@ class DenseMomentum(Dense):
     Examples
     --------
     >>> import numpy as np
-    >>> from hvd_compress import ops_for
-    >>> x = np.float32([1, 2])
-    >>> result, state = DenseMomentum(momentum=0.5).absorb(ops_for(x), x, {"momentum": np.float32([4, 0])})
+    >>> from hvd_compress import Site, ops_for
+    >>> x, state, site = np.float32([1, 2]), {"momentum": np.float32([4, 0])}, Site("w", step=0)
+    >>> result, state = DenseMomentum(momentum=0.5).absorb(ops_for(x), x, state, site)
     >>> result.tolist()
     [3.0, 2.0]
     """
@@ -53,7 +54,7 @@ class DenseMomentum(Dense):
     def init(self, ops: Kernels, spec: TensorSpec) -> State:
         return {"momentum": ops.zeros(spec.numel)}
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
         momentum = ops.momentum(gradient, state["momentum"], self.momentum, self.nesterov)
         update = ops.scale_add(momentum, gradient, 1.0) if self.nesterov else momentum

@@ -93,14 +93,12 @@ class AlternatingPowerSGD(Codec):
     def encode(
         self, ops: Kernels, x: Array, state: State, site: Site, out: State | None = None
     ) -> tuple[Payload, State]:
-        x, name = ops.float32(x), _FACTORS[site.step % 2]
-        factor = self._factor(ops, state, site)
-        matrix = ops.reshape(x, (ops.shape(state["left"])[0], ops.shape(state["right"])[0]))
-        sent = ops.flatten(_projected(ops, matrix, factor, name))
+        factor, matrix = self._factor(ops, state, site), self._matrix(ops, ops.float32(x), state)
+        sent = ops.flatten(_projected(ops, matrix, factor, _FACTORS[site.step % 2]))
         # What is not finite in `x` shows in its product.
         finite = ops.all_finite(sent)
         payload = Payload((sent,), ops.where(finite, NORMAL, NONFINITE), source=factor)
-        return payload, ops.cond(finite, lambda: {**state, name: factor}, lambda: state)
+        return payload, state
 
     def decode(self, ops: Kernels, payload: Payload, spec: TensorSpec, site: Site) -> Array:
         return self.decode_into(ops, payload, spec, site, None)
@@ -113,6 +111,19 @@ class AlternatingPowerSGD(Codec):
         if _FACTORS[site.step % 2] == "right":
             return ops.flatten(ops.product(ops.reshape(sent, (length, rank)), ops.transpose(factor), into))
         return ops.flatten(ops.product(factor, ops.reshape(sent, (rank, length)), into))
+
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
+        common = _FACTORS[site.step % 2]
+        factor, matrix = self._factor(ops, state, site), self._matrix(ops, ops.float32(reduced), state)
+        projected = _projected(ops, matrix, factor, common)
+        found = ops.orthonormal(projected if common == "right" else ops.transpose(projected))
+        # A gradient of zeros leaves nothing behind, not even what was drawn for it.
+        kept = ops.where(ops.all(ops.equal(ops.flatten(found), 0.0)), 0.0, factor)
+        new = {**state, _FACTORS[1 - site.step % 2]: found, common: kept}
+        return reduced, ops.cond(ops.all_finite(matrix), lambda: new, lambda: state)
+
+    def _matrix(self, ops: Kernels, x: Array, state: State) -> Array:
+        return ops.reshape(x, (ops.shape(state["left"])[0], ops.shape(state["right"])[0]))
 
     def _factor(self, ops: Kernels, state: State, site: Site) -> Array:
         """What all ranks have in common at a step."""
@@ -131,16 +142,6 @@ class _Half(AlternatingPowerSGD):
     """The codec of one step."""
 
     turn: int = 0
-
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
-        common, other = _FACTORS[self.turn], _FACTORS[1 - self.turn]
-        matrix = ops.reshape(ops.float32(reduced), (ops.shape(state["left"])[0], ops.shape(state["right"])[0]))
-        projected = _projected(ops, matrix, state[common], common)
-        found = ops.orthonormal(projected if common == "right" else ops.transpose(projected))
-        # A gradient of zeros leaves nothing behind, not even what was drawn for it.
-        kept = ops.where(ops.all(ops.equal(ops.flatten(found), 0.0)), 0.0, state[common])
-        new = {**state, other: found, common: kept}
-        return reduced, ops.cond(ops.all_finite(matrix), lambda: new, lambda: state)
 
     def part_nbytes(self, spec: TensorSpec) -> tuple[int, ...]:
         rows, columns, rank = sizes(spec, self.rank)

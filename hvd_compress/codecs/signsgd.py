@@ -109,7 +109,7 @@ class SignSGD(Codec):
         """What the two signs stand for."""
         return ops.constant((1.0, -1.0), "float32")
 
-    def absorb(self, ops: Kernels, reduced: Array, state: State) -> tuple[Array, State]:
+    def absorb(self, ops: Kernels, reduced: Array, state: State, site: Site) -> tuple[Array, State]:
         gradient = ops.float32(reduced)
         return ops.signs(gradient, gradient), state
 

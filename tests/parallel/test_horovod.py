@@ -114,7 +114,10 @@ def test_collectives_are_matched_by_name_and_never_by_order(hvd: Any, rank: int,
     values = {"tests.first": 1.0, "tests.second": 2.0}
     early = hvd.allreduce_async(torch.tensor([values[names[0]]]), name=names[0], op=hvd.Sum)
     gather(rank)
-    assert not hvd.poll(early)
+    polled = hvd.poll(early)
+    # No rank goes on before all have looked.
+    gather(rank)
+    assert not polled
     late = hvd.allreduce_async(torch.tensor([values[names[1]]]), name=names[1], op=hvd.Sum)
     assert [hvd.synchronize(handle).item() for handle in (early, late)] == [world * values[name] for name in names]
 

@@ -199,7 +199,9 @@ ALONE = {name: config for name, config in CODECS.items() if "scope=model" not in
 def test_every_codec(hvd: Any, rank: int, world: int, gather: Gather, config: str) -> None:
     model = Model(hvd, config)
     weights = in_a_function(model, rank)
-    assert_weights(weights, expected_weights(config, world, STEPS), gather)
+    # Horovod adds 16 bits of more than two ranks in an order of its own.
+    near = 1e-3 if world > 2 and "float16" in config and "bfloat16" not in config else 1e-6
+    assert_weights(weights, expected_weights(config, world, STEPS), gather, near)
     saved = model.compression.state_dict()["tensors"]
     assert all(np.isfinite(array).all() for tensor in saved.values() for array in tensor["state"].values())
 

@@ -294,8 +294,8 @@ def test_grouped_gradients_reach_their_own_parameters(
         model.push({name: torch.full_like(getattr(model, name), value) for name, value in values.items()})
         optimizer.step()
         assert model.unused.grad.abs().max().item() == 0
-        # Later residuals and momentum are in it too.
-        for name, value in values.items() if step == 0 else ():
+        # Later residuals and momentum are in it too. A first factor that is random sends no value as it is.
+        for name, value in values.items() if step == 0 and config != "powersgd_alternating" else ():
             arrived = getattr(model, name).grad
             arrived = arrived[arrived != 0]
             assert arrived.numel() > 0

@@ -75,11 +75,13 @@ def expected_weights(
     return weights
 
 
-def assert_weights(weights: Sequence[Any], expected: Sequence[Array], gather: Callable[[Any], list[Any]]) -> None:
+def assert_weights(
+    weights: Sequence[Any], expected: Sequence[Array], gather: Callable[[Any], list[Any]], near: float = 1e-6
+) -> None:
     """Check weights against the reference, and that all ranks have the same bits."""
     mine = [np.asarray(weight) for weight in weights]
     for ours, theirs in zip(mine, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6 * max(1.0, float(np.abs(theirs).max())))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=near * max(1.0, float(np.abs(theirs).max())))
     digests = gather([weight.tobytes() for weight in mine])
     assert all(digest == digests[0] for digest in digests)
     assert any(weight.any() for weight in mine)

@@ -102,7 +102,7 @@ def test_what_is_decoded_is_what_the_codec_makes_of_the_tensor(codec: Codec, bac
     state = own.init(ops, spec)
     payload, _ = own.encode(ops, array.reshape(-1), state, site)
     payload = alone(own, ops, payload, spec, site)
-    expected, _ = own.absorb(ops, own.decode(ops, payload._replace(kept=None), spec, site), state)
+    expected, _ = own.absorb(ops, own.decode(ops, payload._replace(kept=None), spec, site), state, site)
     assert (decoded.shape, decoded.dtype) == (array.shape, np.float32)
     np.testing.assert_array_equal(decoded.reshape(-1), expected)
     if own.fixed_size:

@@ -78,7 +78,7 @@ def test_all_ranks_get_the_same_and_it_is_the_mean_of_the_decoded(codec: Codec, 
         site = Site("w", 0, rank, world)
         payload, _ = first.encode(ops, gradient.reshape(-1), codec.init(ops, spec), site)
         total += first.decode(ops, payload, spec, site)
-    mean, _ = first.absorb(ops, total / world, codec.init(ops, spec))
+    mean, _ = first.absorb(ops, total / world, codec.init(ops, spec), Site("w", 0, 0, world))
     for result in results:
         assert result.shape == (32, 40)
         assert result.dtype == np.float32

@@ -72,7 +72,8 @@ class Exchange:
             # A graph must be handed what another one has computed.
             payload = self.pending.handle.finish()
             return array, (*payload.parts, self.ops.cast(payload.flag, "int64"), payload.source), dict(state)
-        return array, (() if wire.sent is None else (wire.sent,)), dict(state)
+        rows = [row for row in (wire.sent, self.pending.source) if row is not None]
+        return array, tuple(rows), dict(state)
 
     def receive(self, array: Any, rows: tuple[Any, ...], state: Any) -> tuple[Any, ...]:
         """The result and the new state."""
@@ -80,6 +81,8 @@ class Exchange:
         wire = Wire()
         wire.arrived = rows[0] if rows else None
         pending = self.pending
+        if self.codec.reduction is Reduction.SUM and rows:
+            pending = pending._replace(source=rows[0])
         if self.codec.reduction is Reduction.TWO_PHASE:
             pending = pending._replace(handle=Sums(Payload(rows[:2], rows[2], source=rows[3])))
         result, state = receive(self.ops, array, pending, state, wire)

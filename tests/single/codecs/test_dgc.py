@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hvd_compress import DGC, DenseMomentum, ErrorFeedback, Site, TensorSpec, TopK, compose
-from tests.cases import backends, ops_of, to_backend, to_numpy
+from tests.cases import SITE, backends, ops_of, to_backend, to_numpy
 
 
 def run(
@@ -86,7 +86,7 @@ def test_density_1_and_small_tensors_are_momentum_sgd(nesterov: bool) -> None:
     optimizer = torch.optim.SGD([theirs], lr=0.01, momentum=0.9, nesterov=nesterov)
     ops, state = ops_of("numpy"), codec.init(ops_of("numpy"), TensorSpec((4,), "float32"))
     for _ in range(50):
-        update, state = codec.absorb(ops, ours * np.float32([1, 2, 3, 4]), state)
+        update, state = codec.absorb(ops, ours * np.float32([1, 2, 3, 4]), state, SITE)
         ours = ours - np.float32(0.01) * update
         optimizer.zero_grad()
         (theirs**2 * torch.tensor([1.0, 2, 3, 4]) / 2).sum().backward()
@@ -97,7 +97,7 @@ def test_density_1_and_small_tensors_are_momentum_sgd(nesterov: bool) -> None:
 def test_dense_momentum_survives_a_reduction_that_is_not_finite() -> None:
     ops, codec = ops_of("numpy"), DenseMomentum()
     state = {"momentum": np.ones(3, np.float32)}
-    result, after = codec.absorb(ops, np.float32([1, np.inf, 2]), state)
+    result, after = codec.absorb(ops, np.float32([1, np.inf, 2]), state, SITE)
     assert after is state
     assert not np.isfinite(result).all()
 
@@ -108,7 +108,7 @@ def test_what_the_optimizer_gets_is_no_part_of_the_state(backend: str, nesterov:
     """Clipping changes gradients in place; the momentum must not change with them."""
     ops, codec = ops_of(backend), DenseMomentum(nesterov=nesterov)
     gradient = to_backend(backend, np.ones(3, np.float32))
-    update, state = codec.absorb(ops, gradient, codec.init(ops, TensorSpec((3,), "float32")))
+    update, state = codec.absorb(ops, gradient, codec.init(ops, TensorSpec((3,), "float32")), SITE)
     before = to_numpy(state["momentum"]).copy()
     ops.fill_zero(update)
     np.testing.assert_array_equal(to_numpy(state["momentum"]), before)

@@ -12,7 +12,7 @@ from hvd_compress.codecs import DenseSign, SignSGD
 from hvd_compress.exchange import receive, send
 from hvd_compress.policy import BySize, compose_config
 from hvd_compress.rules import policy_of
-from tests.cases import LoopbackCollective, OneRank, backends, ops_of, to_backend, to_numpy
+from tests.cases import SITE, LoopbackCollective, OneRank, backends, ops_of, to_backend, to_numpy
 from tests.single.codecs.payloads import X, wire
 
 WIRE = {
@@ -103,9 +103,9 @@ def test_small_tensors_give_the_signs_of_their_average(momentum: float) -> None:
     assert codec == DenseSign(momentum)
     ops, spec = ops_of("numpy"), TensorSpec((3,), "float32")
     state = codec.init(ops, spec)
-    result, state = codec.absorb(ops, np.array([0.1, -2, 0], np.float32), state)
+    result, state = codec.absorb(ops, np.array([0.1, -2, 0], np.float32), state, SITE)
     assert result.tolist() == [1.0, -1.0, 0.0]
-    result, after = codec.absorb(ops, np.array([np.nan, -2, 0], np.float32), state)
+    result, after = codec.absorb(ops, np.array([np.nan, -2, 0], np.float32), state, SITE)
     assert not np.isfinite(result).all()
     assert after is state
 
