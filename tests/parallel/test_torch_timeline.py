@@ -69,5 +69,5 @@ def test_every_exchange_is_in_the_trace_under_its_parameter_s_name(tmp_path: Pat
             ends = sorted(m["ts"] + m["dur"] for m in marks if m["tid"] == row and m["name"] == "exchange")
             assert len(gathered) == len(starts) == len(ends) == STEPS
             # One clock, but for the fraction of a millisecond after which Horovod looks at it.
-            spans = zip(starts, sorted(gathered), ends, strict=True)
-            assert all(start <= at <= end + 500 for start, at, end in spans)
+            each = zip(starts, sorted(gathered), ends, strict=True)
+            assert all(start <= at <= end + 500 for start, at, end in each)
