@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hvd_compress import EF21, Codec, ErrorFeedback, Site, TensorSpec
+from hvd_compress import EF21, ErrorFeedback, Site, TensorSpec
 from hvd_compress.codecs import ARCTopK
-from hvd_compress.exchange import receive, send
 from hvd_compress.generator import SKETCH, generator_key
 from hvd_compress.ops.products import Products
-from tests.cases import LoopbackCollective, advance, backends, ops_of, to_backend, to_numpy
+from tests.cases import backends, ops_of, to_backend
+from tests.single.codecs.exchanges import exchange
 
 WIRE = {
     "arctopk density=0.1 row_size=16 sketch_size=2": (
@@ -34,23 +34,6 @@ def noise(seed: int, n: int = 400) -> Array:
     return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
 
 
-def exchange(codec: Codec, gradients: list[Array], states: list[Any], step: int, backend: str = "numpy") -> list[Array]:
-    """What every rank gets of their average; states are replaced."""
-    ops, collective, sent, world = ops_of(backend), LoopbackCollective(), [], len(gradients)
-    for rank, gradient in enumerate(gradients):
-        site, x = Site("w", step, rank, world), to_backend(backend, gradient)
-        state = codec.init(ops, TensorSpec(gradient.shape, "float32")) if states[rank] is None else states[rank]
-        _, pending, states[rank] = send(codec, ops, x, state, site, collective)
-        sent.append(pending)
-    advance(sent)
-    results = []
-    for rank, pending in enumerate(sent):
-        one = to_backend(backend, np.ones(1, np.float32))
-        result, states[rank] = receive(ops, one, pending, states[rank], collective)
-        results.append(to_numpy(result))
-    return results
-
-
 @backends
 def test_with_the_identity_as_sketch_the_longest_rows_of_the_mean_arrive(
     backend: str, monkeypatch: pytest.MonkeyPatch
@@ -61,7 +44,7 @@ def test_with_the_identity_as_sketch_the_longest_rows_of_the_mean_arrive(
     gradients = [noise(rank) for rank in range(3)]
     mean = np.mean(gradients, 0).reshape(50, 8)
     longest = np.sort(np.argsort(-(mean**2).sum(1))[:5])
-    for result in exchange(ARCTopK(density=0.1, row_size=8, sketch_size=8), gradients, [None] * 3, 0, backend):
+    for result in exchange(ARCTopK(density=0.1, row_size=8, sketch_size=8), gradients, [None] * 3, [0] * 3, backend):
         rows = result.reshape(50, 8)
         assert np.flatnonzero(rows.any(1)).tolist() == longest.tolist()
         np.testing.assert_allclose(rows[longest], mean[longest], rtol=1e-5, atol=1e-7)
@@ -79,7 +62,7 @@ def test_squared_length_in_the_sketch_is_that_of_the_row_times_its_size_on_avera
 @pytest.mark.parametrize("n", [1, 7, 8, 9, 63])
 def test_the_last_row_may_be_short(n: int) -> None:
     codec = ARCTopK(density=1.0, row_size=8, sketch_size=1)
-    (result,) = exchange(codec, [noise(2, n)], [None], 0)
+    (result,) = exchange(codec, [noise(2, n)], [None], [0])
     np.testing.assert_array_equal(result, noise(2, n))
     assert codec.part_nbytes(TensorSpec((n,), "float32")) == (4 * -(-n // 8), 32 * -(-n // 8))
 
@@ -91,7 +74,7 @@ def test_ranks_stay_equal_and_lose_nothing(wrapper: Any, n: int) -> None:
     given, received = np.zeros(n), np.zeros(n)
     for step in range(8):
         gradients = [noise(10 * step + rank, n) for rank in range(3)]
-        results = exchange(codec, gradients, states, step)
+        results = exchange(codec, gradients, states, [step] * len(states))
         assert {result.tobytes() for result in results} == {results[0].tobytes()}
         given, received = given + np.mean(gradients, 0), received + results[0]
         if wrapper is ErrorFeedback:
@@ -107,7 +90,7 @@ def test_a_bad_entry_that_nobody_chose_is_seen_by_all() -> None:
     gradients[1][200] = np.inf
     states: list[Any] = [None] * 2
     with np.errstate(all="ignore"):
-        results = exchange(ErrorFeedback(ARCTopK(density=0.1, row_size=16)), gradients, states, 0)
+        results = exchange(ErrorFeedback(ARCTopK(density=0.1, row_size=16)), gradients, states, [0] * len(states))
     assert not any(np.isfinite(result).all() for result in results)
     np.testing.assert_array_equal(states[0]["residual"], gradients[0])
     assert not states[1]["residual"].any()

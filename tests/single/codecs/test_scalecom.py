@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hvd_compress import Codec, ErrorFeedback, Site, TensorSpec, TopK
+from hvd_compress import ErrorFeedback, Site, TensorSpec, TopK
 from hvd_compress.codecs import ScaleCom
-from hvd_compress.exchange import receive, send
-from tests.cases import LoopbackCollective, advance, backends, ops_of, to_backend, to_numpy
+from tests.cases import backends, ops_of
+from tests.single.codecs.exchanges import exchange
 
 WIRE = {
     "error_feedback (scalecom density=0.1) low_pass=0.25": (
@@ -28,25 +28,6 @@ Array = np.ndarray[Any, Any]
 
 def noise(seed: int, n: int = 300) -> Array:
     return np.random.default_rng(seed).standard_normal(n).astype(np.float32)
-
-
-def exchange(
-    codec: Codec, gradients: list[Array], states: list[Any], steps: list[int], backend: str = "numpy"
-) -> list[Array]:
-    """What every rank gets of their average, if each is at its step; states are replaced."""
-    ops, collective, sent, world = ops_of(backend), LoopbackCollective(), [], len(gradients)
-    for rank, gradient in enumerate(gradients):
-        site, x = Site("w", steps[rank], rank, world), to_backend(backend, gradient)
-        state = codec.init(ops, TensorSpec(gradient.shape, "float32")) if states[rank] is None else states[rank]
-        _, pending, states[rank] = send(codec, ops, x, state, site, collective)
-        sent.append(pending)
-    advance(sent)
-    results = []
-    for rank, pending in enumerate(sent):
-        one = to_backend(backend, np.ones(1, np.float32))
-        result, states[rank] = receive(ops, one, pending, states[rank], collective)
-        results.append(to_numpy(result))
-    return results
 
 
 @backends
