@@ -15,7 +15,7 @@ case "${1:-}" in
 esac
 
 # Here a backend that cannot be imported fails its tests instead of skipping them.
-export HVD_COMPRESS_TEST_BACKENDS=numpy,torch,tensorflow
+export HVD_COMPRESS_TEST_BACKENDS=numpy,torch,tensorflow,device HVD_COMPRESS_TEST_TRITON=1
 [[ ${HVD_COMPRESS_NATIVE:-} == 0 ]] || HVD_COMPRESS_TEST_BACKENDS+=,native
 summary=''
 failed=0
